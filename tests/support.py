@@ -67,7 +67,7 @@ def removed(plan: aw.Plan) -> Kill:
 def origins(model: nn.Module, plan: aw.Plan) -> dict[str, Tensor]:
     """For each floating-point tensor of the smaller model, where its entries come from in the flattened original.
 
-    Found from outside: a copy whose every entry is its own index goes through surgery, without the folding of constants.
+    Found from outside: a copy whose every entry is its own index goes through surgery; constants are not folded.
     """
     numbered = copy.deepcopy(model)
     with torch.no_grad():

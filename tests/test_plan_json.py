@@ -22,7 +22,7 @@ INPUTS = {
 PLAN = Plan(
     model="Net",
     widths=(Width("fc1", 8, (0, 1, 2, 5)), Width("größe", 4, (3,))),
-    cuts=(Cut("fc1.weight", 0, 8, (0, 1, 2, 5)), Cut("fc2.weight", 1, 8, (0, 1, 2, 5))),
+    cuts=(Cut("fc1.weight", 0, 8, (0, 1, 2, 5)), Cut("fc2.weight", 1, 8, (0, 1, 2, 5), zero=True)),
     inputs=INPUTS,
     folds=(Fold("fc2.bias", "fc2.weight", 1, (3, 4), (0.1, -1e-300), -1),),
     edits=(Edit("block.attn", "num_heads", 8, 4),),
@@ -102,6 +102,10 @@ def test_a_large_plan_stays_small() -> None:
         (lambda d: d["cuts"][1].update(dim=False), "dim in the cut of tensor 'fc2.weight' is False and must"),
         (lambda d: d["cuts"][1].update(keep=[[7, 9]]), "the cut of tensor 'fc2.weight' has index 8, out of range for"),
         (lambda d: d["cuts"].append(d["cuts"][0]), "dimension 0 of tensor 'fc1.weight' is cut twice"),
+        (
+            lambda d: d["cuts"][1].update(zero=1),
+            "zero in the cut of tensor 'fc2.weight' is 1 and must be true or false",
+        ),
         (lambda d: d["cuts"][0].pop("dim"), "entry 0 of 'cuts' lacks 'dim'"),
         (lambda d: d["cuts"][0].update(code="x"), "entry 0 of 'cuts' has the unknown 'code'"),
         (lambda d: d["cuts"].append("x"), "entry 2 of 'cuts' is 'x' and must be an object"),

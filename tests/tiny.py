@@ -408,8 +408,8 @@ FLATTEN = (
         lambda s, x: s.head((y := s.stem(x)) + s.b(F.relu(s.a(y.mT))).mT),
         stem=linear(3, 5), a=linear(4, 6), b=linear(6, 4), head=linear(5, 2)
     )),
-    Row("patches merged by view", image(), (5,), lambda: net(
-        lambda s, x: s.head(s.a(x.permute(0, 2, 3, 1)).unflatten(1, (2, 2)).unflatten(3, (2, 2)).transpose(2, 3).flatten(3)),
+    Row("patches merged by view", image(2, 4, 4, 3), (5,), lambda: net(
+        lambda s, x: s.head(s.a(x).unflatten(1, (2, 2)).unflatten(3, (2, 2)).transpose(2, 3).flatten(3)),
         a=linear(3, 5), head=linear(20, 2)
     )),
     Row("patches merged by slices", image(), (5,), lambda: net(
@@ -682,7 +682,7 @@ PARAMETERS = (
         gain=param(1), scale=param(3), a=linear(3, 5), head=linear(5, 2)
     )),
     Row("class token and positions", tokens(), (5,), lambda: net(
-        lambda s, x: s.head((torch.cat([s.cls.expand(x.shape[0], -1, -1), s.a(x)], 1) + s.positions)[:, 0] + s.a(x).sum(1)),
+        lambda s, x: s.head((torch.cat([s.cls.expand(x.shape[0], -1, -1), s.a(x)], 1) + s.positions).mul(2).sum(1)),
         cls=param(1, 1, 5), positions=param(1, 5, 5), a=linear(3, 5), head=linear(5, 2)
     )),
     Row("embedding", indices(), (4, 5), lambda: seq(nn.Embedding(7, 5), linear(5, 4), relu(), linear(4, 2))),

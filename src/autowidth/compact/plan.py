@@ -6,14 +6,12 @@ class, without tracing it again; and it goes to JSON and back without loss.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from autowidth.errors import PlanError
-
 FORMAT = 1
+PLAN_ATTRIBUTE = "autowidth_plan"  # where a compact model carries its plan, so that it can be saved with it
 
 
 @dataclass(frozen=True)
@@ -27,12 +25,16 @@ class Width:
 
 @dataclass(frozen=True)
 class Cut:
-    """One dimension of one parameter or buffer: its length, and the positions that stay."""
+    """One dimension of one parameter or buffer: its length, and the positions that stay.
+
+    `zero`: the positions that go were chosen, not found dead, and the smaller model is that with zeros in their place.
+    """
 
     tensor: str
     dim: int
     size: int
     keep: tuple[int, ...]
+    zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,13 @@ class Plan:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+        from autowidth.compact.plan_json import plan_to_json
+
+        return plan_to_json(self)
 
     @staticmethod
     def from_json(text: str) -> Plan:
         """The plan that `to_json` wrote, checked field by field."""
-        raise PlanError("not yet")
+        from autowidth.compact.plan_json import plan_from_json
+
+        return plan_from_json(text)

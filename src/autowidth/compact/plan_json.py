@@ -22,7 +22,7 @@ T = TypeVar("T")
 # A run of indices is a few characters and many integers: without a bound, a short text could fill the memory.
 _LARGEST_SIZE = 2**26
 
-_KINDS: dict[type, str] = {int: "an integer", str: "a string", list: "a list", dict: "an object"}
+_KINDS: dict[type, str] = {bool: "true or false", int: "an integer", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
 
 _NEXT = "Make the plan again with make_plan, or take the file from where it came from."
 
@@ -34,7 +34,9 @@ def plan_to_json(plan: Plan) -> str:
         "format": plan.format,
         "model": plan.model,
         "widths": [{"axis": w.axis, "size": w.size, "keep": _runs(w.keep)} for w in plan.widths],
-        "cuts": [{"tensor": c.tensor, "dim": c.dim, "size": c.size, "keep": _runs(c.keep)} for c in plan.cuts],
+        "cuts": [
+            {"tensor": c.tensor, "dim": c.dim, "size": c.size, "keep": _runs(c.keep), "zero": c.zero} for c in plan.cuts
+        ],
         "inputs": dict(plan.inputs),
         "folds": [
             {
@@ -99,10 +101,16 @@ def _width(data: dict[str, Any], where: str) -> Width:
 
 
 def _cut(data: dict[str, Any], where: str) -> Cut:
-    _fields(data, ("tensor", "dim", "size", "keep"), where)
+    _fields(data, ("tensor", "dim", "size", "keep", "zero"), where)
     where = f"the cut of tensor {_typed(data['tensor'], str, f'the tensor of {where}')!r}"
     size = _size(data["size"], where)
-    return Cut(data["tensor"], _typed(data["dim"], int, f"dim in {where}"), size, _expand(data["keep"], size, where))
+    return Cut(
+        tensor=data["tensor"],
+        dim=_typed(data["dim"], int, f"dim in {where}"),
+        size=size,
+        keep=_expand(data["keep"], size, where),
+        zero=_typed(data["zero"], bool, f"zero in {where}"),
+    )
 
 
 def _fold(data: dict[str, Any], where: str) -> Fold:
@@ -186,6 +194,7 @@ def _check(plan: Plan) -> None:
     for c in plan.cuts:
         where = f"the cut of tensor {c.tensor!r}"
         _dimension(c.dim, where)
+        _typed(c.zero, bool, f"zero in {where}")
         if (c.tensor, c.dim) in lengths:
             _refuse(f"dimension {c.dim} of tensor {c.tensor!r} is cut twice")
         lengths[c.tensor, c.dim] = _size(c.size, where)

@@ -30,13 +30,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from autowidth.compact.plan import Plan
+from autowidth.compact.plan import PLAN_ATTRIBUTE, Plan
 from autowidth.compact.plan_json import plan_from_json, plan_to_json
 from autowidth.compact.surgery import cut_
 from autowidth.errors import AutoWidthError, PlanError, StoreError
 
 FORMAT = 1
-PLAN_ATTRIBUTE = "autowidth_plan"
 
 _LISTED = 5  # names in one message
 _LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no more either

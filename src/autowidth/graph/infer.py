@@ -235,6 +235,9 @@ def _mapped(program: Program, flow: Flow, numbering: _Numbering, units: Units) -
             known[id(dim)] = tuple(int(a) for a in np.unique(np.concatenate(present)) if a >= 0) if present else ()
         return known[id(dim)]
 
+    def owners(dim: Dim) -> list[tuple[int, Owner]]:
+        return [found for column in units.resolve(dim).columns for found in _owners(numbering, column)]
+
     return Mapped(
         program,
         flow.dims,
@@ -243,6 +246,7 @@ def _mapped(program: Program, flow: Flow, numbering: _Numbering, units: Units) -
         tuple(axes(c.dim) for c in flow.contractions),
         tuple(flow.counted),
         tuple(axes(c.dim) for c in flow.counted),
+        owners,
     )
 
 

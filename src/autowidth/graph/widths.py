@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from autowidth.errors import AxisError
+from autowidth.graph.axes import Dim
 from autowidth.graph.infer import Found, Slice, infer, is_window
 from autowidth.graph.inputs import ExampleInputs
 from autowidth.graph.rules.base import Worths, said
@@ -49,6 +50,16 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Follower:
+    """An integer that a forward reads, and the dimension (of one of the programs) whose size it is."""
+
+    module: str
+    attribute: str
+    program: int
+    dim: Dim
+
+
+@dataclass(frozen=True)
 class WidthGraph:
     """All widths of a network, made by `trace`.
 
@@ -69,6 +80,7 @@ class WidthGraph:
     example: ExampleInputs = field(repr=False)
     mapped: tuple[Mapped, ...] = field(repr=False)
     numbers: tuple[int, ...] = field(repr=False)  # axis -> its number in `mapped`
+    followers: tuple[Follower, ...] = field(default=(), repr=False)
 
     @property
     def free(self) -> tuple[Axis, ...]:

@@ -40,6 +40,7 @@ class Mapped:
     contracted: tuple[tuple[int, ...], ...]  # the axes that each contraction sums over
     counts: tuple[Counted, ...]
     counted: tuple[tuple[int, ...], ...]  # the axes that each of `counts` counts
+    owners: Callable[[Dim], list[tuple[int, NDArray[np.int64]]]]  # a dimension -> (axis, unit at each position or -1)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import autowidth as aw
-from support import outputs, removed, same, size, units_to_kill
+from support import outputs, removed, same, size, some_units
 from tiny import bn, conv, fill, gate, ints, linear, net, q, seq
 
 calm = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -103,7 +103,7 @@ def check(model: nn.Module, random: Random) -> None:
     inputs = (ints(2, 3, 4, 4),), {}
     graph = aw.trace(model, *inputs)
     assert graph.free, graph.explain()  # the hidden layer of the classifier at the least
-    kill = units_to_kill(graph, random)
+    kill = some_units(graph, random)
     graph.kill_(model, kill)
     plan = aw.make_plan(model, graph)
     small = aw.compact(model, plan)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from support import same, state
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.utils import parametrizations, parametrize
@@ -59,6 +58,18 @@ def silence(model: nn.Module, units: list[int]) -> None:
     with torch.no_grad():
         for name in ("0.weight", "0.bias", "1.weight", "1.bias"):
             model.get_parameter(name)[units] = 0
+
+
+def snapshot(model: nn.Module) -> list[Any]:
+    """All of a model that surgery could change, as text, numbers and identities."""
+    found: list[Any] = []
+    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+        if not nn.parameter.is_lazy(tensor):
+            grad = None if tensor.grad is None else tensor.grad.tolist()
+            found += [name, id(tensor), tensor.requires_grad, tensor.to_dense().tolist(), grad]
+    for name, module in model.named_modules(remove_duplicate=False):
+        found += [name, {k: repr(v) for k, v in vars(module).items() if isinstance(v, (int, tuple, list, type(None)))}]
+    return found
 
 
 # ---- tensors
@@ -391,8 +402,8 @@ def table() -> dict[str, tuple[nn.Module, list[Any], dict[str, Any]]]:
                                in_channels=4, out_channels=12, groups=4),
         "depthwise": row(nn.Conv1d(6, 6, 3, groups=6), "weight bias", (0, 4), Edit("", "groups", 6, 2),
                          in_channels=2, out_channels=2, groups=2),
-        "transposed": row(transposed, "weight", (0, 3), cut(transposed, "weight", 1, 0), cut(transposed, "bias", 0, 0, 2),
-                          in_channels=2, out_channels=2, groups=2),
+        "transposed": row(transposed, "weight", (0, 3), cut(transposed, "weight", 1, 0),
+                          cut(transposed, "bias", 0, 0, 2), in_channels=2, out_channels=2, groups=2),
         "batch norm": row(nn.BatchNorm3d(5), norm, (1, 2), num_features=2),
         "batch norm, statistics only": row(nn.BatchNorm2d(5, affine=False), "running_mean running_var", (1,),
                                            num_features=1),
@@ -440,6 +451,7 @@ def fitting_input(module: nn.Module) -> tuple[Any, ...]:
     return (torch.randn(2, size, *(4,) * spatial),)
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")  # about speed alone
 @pytest.mark.parametrize("name", table())
 def test_torch_modules_know_their_new_sizes_and_run(name: str) -> None:
     module, parts, expected = table()[name]
@@ -508,8 +520,11 @@ def test_edits_set_integers_and_make_new_tuples_and_lists() -> None:
 # ---- parametrizations
 
 
-@pytest.mark.parametrize("wrap", [parametrizations.weight_norm, nn.utils.spectral_norm, parametrizations.spectral_norm])
-def test_parametrized_layers_are_cut_through_their_originals(wrap: Callable[[nn.Module], nn.Module]) -> None:
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")  # and in use all the same
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm"])
+def test_parametrized_layers_are_cut_through_their_originals(kind: str, new: bool) -> None:
+    wrap: Callable[[nn.Module], nn.Module] = getattr(parametrizations if new else nn.utils, kind)
     model = nn.Sequential(wrap(nn.Linear(5, 4)), nn.ReLU(), nn.Linear(4, 2))
     inner = [n for n, t in [*model[0].named_parameters(), *model[0].named_buffers()] if t.shape[:1] == (4,)]
     cuts = [cut(model, f"0.{name}", 0, 0, 2) for name in inner]
@@ -601,7 +616,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], list[Any], type[AutoWidthError], st
     (linear, [COLUMNS, fold(weight="0.bias", dim=0)], PlanError, r"is along dimension 0 of the shape \(3,\)"),
     (linear, [COLUMNS, fold(into="0.weight")], PlanError, r"adds 3 numbers to torch\.float32 \(3, 4\)"),
     (linear, [COLUMNS, fold(into="1.num_batches_tracked")], PlanError, r"adds 3 numbers to torch\.int64 \(\)"),
-    (linear, [COLUMNS, fold(values=(1.0,))], PlanError, r"needs a finite value for each position, and the sign 1 or -1"),
+    (linear, [COLUMNS, fold(values=(1.0,))], PlanError, r"needs a finite value for each position, and the sign"),
     (linear, [COLUMNS, fold(values=(1.0, float("nan")))], PlanError, r"needs a finite value for each position"),
     (linear, [COLUMNS, fold(sign=2)], PlanError, r"and the sign 1 or -1"),
     (linear, [COLUMNS, fold(positions=(1, 2))], PlanError, r"takes position 2, which the plan does not remove"),
@@ -620,7 +635,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], list[Any], type[AutoWidthError], st
     (lambda: Reads((4,)), [Edit("", "heads", 4, 3), Edit("", "heads", 4, 2)], PlanError,
      r"the plan sets 'heads' twice, to different values"),
     (linear, [Cut("0.weight", 0, 3, (0, 1))], SurgeryError,
-     r"0 \(Linear\) does not fit together after the cut: bias makes out_features 3, and another tensor makes it 2\. Make"),
+     r"0 \(Linear\) does not fit together after the cut: bias makes out_features 3, and another tensor makes it 2\. M"),
     (linear, [Edit("0", "out_features", 3, 2)], SurgeryError,
      r"the plan sets out_features of 0 \(Linear\) to 2; its tensors say 3\. Make the plan anew"),
     (linear, NORM[:3], SurgeryError, r"1 \(BatchNorm1d\) does not fit together.*running_var makes num_features 3"),
@@ -636,7 +651,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], list[Any], type[AutoWidthError], st
     (lambda: nn.MultiheadAttention(6, 3), [Cut("in_proj_weight", 0, 18, (*range(12),))], SurgeryError,
      r"\(MultiheadAttention\) does not fit .*: in_proj_weight makes embed_dim 6, and another tensor makes it 4"),
     (parametrized, [Cut("0.parametrizations.weight.original", 0, 4, (0, 1)), Cut("0.bias", 0, 4, (0, 1))], SurgeryError,
-     r"0 \(ParametrizedLinear\) does not fit .*: weight cannot be computed from its parametrization: .*size"),
+     r"0 \(ParametrizedLinear\) does not fit .*: weight cannot be computed from its parametrization: "),
 ]  # fmt: skip
 
 
@@ -647,18 +662,17 @@ def test_what_does_not_fit_is_refused_and_nothing_is_changed(
     build: Callable[[], nn.Module], parts: list[Any], error: type[AutoWidthError], text: str
 ) -> None:
     model = build()
-    is_lazy = isinstance(model, nn.LazyLinear)
-    before = None if is_lazy else state(model)
+    before = snapshot(model)
     # A part that would fit comes first: it must not be applied either.
     good = NORM if build is linear and parts[0] not in NORM else []
     with pytest.raises(error, match=text):
         cut_(model, plan(*good, *parts))
-    assert is_lazy or same(state(model), before)
+    assert snapshot(model) == before
 
 
 def test_a_tensor_that_fails_while_it_is_cut_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = chain()
-    before, calls = state(model), []
+    before, calls = snapshot(model), []
     real = torch.Tensor.index_select
 
     def out_of_memory(self: Tensor, *args: Any) -> Tensor:
@@ -670,4 +684,4 @@ def test_a_tensor_that_fails_while_it_is_cut_leaves_the_others_alone(monkeypatch
     monkeypatch.setattr(torch.Tensor, "index_select", out_of_memory)
     with pytest.raises(torch.OutOfMemoryError):
         cut_(model, chain_plan(model))
-    assert same(state(model), before)
+    assert snapshot(model) == before

@@ -316,6 +316,13 @@ PARTS = (
     Row("slice of some, the rest unused", image(), (4,), lambda: net(
         lambda s, x: s.head(s.stem(x)[:, : s.used]), stem=conv(3, 7), used=4, head=conv(4, 2)
     ), may=(3,)),
+    Row("slices joined again", image(), (), lambda: net(
+        lambda s, x: s.head(torch.cat([F.relu((y := s.stem(x))[:, : s.first]), y[:, s.first :]], 1)),
+        stem=conv(3, 7), first=3, head=conv(7, 2)
+    ), may=(3, 4)),
+    Row("slices joined again, at a literal", image(), (), lambda: net(
+        lambda s, x: s.head(torch.cat([F.relu((y := s.stem(x))[:, :3]), y[:, 3:]], 1)), stem=conv(3, 7), head=conv(7, 2)
+    ), may=(3, 4), stays=True),
     Row("chunk", image(), (4,), lambda: halves(lambda x: x.chunk(2, 1))),
     Row("chunk, negative dimension", image(), (4,), lambda: halves(lambda x: x.chunk(2, -3))),
     Row("chunk by size of the tensor", image(), (4,), lambda: halves(lambda x: x.split(x.shape[1] // 2, 1))),
@@ -372,7 +379,19 @@ CONVOLUTIONS = (
 )
 # fmt: on
 
+
 # ------------------------------------------------------------------------------------------- from images to vectors
+def mixer(bias: bool) -> nn.Module:
+    """A residual branch that mixes positions, not units."""
+    return net(
+        lambda s, x: s.head((y := s.stem(x)) + s.b(F.relu(s.a(y.mT))).mT),
+        stem=linear(3, 5),
+        a=linear(4, 6, bias=bias),
+        b=linear(6, 4, bias=bias),
+        head=linear(5, 2),
+    )
+
+
 # fmt: off
 FLATTEN = (
     Row("flatten", image(), (4, 5), lambda: seq(conv(3, 5), relu(), nn.Flatten(), linear(80, 4), relu(), linear(4, 2))),
@@ -404,10 +423,9 @@ FLATTEN = (
         lambda s, x: s.head(s.b(s.a(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)),
         a=conv(3, 5), b=linear(5, 4), head=conv(4, 2)
     )),
-    Row("mixing of positions", tokens(), (5, 6), lambda: net(
-        lambda s, x: s.head((y := s.stem(x)) + s.b(F.relu(s.a(y.mT))).mT),
-        stem=linear(3, 5), a=linear(4, 6), b=linear(6, 4), head=linear(5, 2)
-    )),
+    Row("mixing of positions", tokens(), (5, 6), lambda: mixer(bias=False)),
+    Row("mixing of positions with biases: constants that no bias takes", tokens(), (6,), lambda: mixer(bias=True),
+        may=(5,), stays=True),
     Row("patches merged by view", image(2, 4, 4, 3), (5,), lambda: net(
         lambda s, x: s.head(s.a(x).unflatten(1, (2, 2)).unflatten(3, (2, 2)).transpose(2, 3).flatten(3)),
         a=linear(3, 5), head=linear(20, 2)
@@ -501,7 +519,7 @@ NORMS = (
     )),
     Row("norm of the input", image(), (5,), lambda: seq(
         bn(3), conv(3, 5), relu(), conv(5, 2)
-    ), frozen=((3, "input|output"),)),
+    ), frozen=((3, "input|fixed"),)),
     Row("norm after concatenation", image(), (4, 5), lambda: net(
         lambda s, x: s.head(F.relu(s.norm(torch.cat([s.a(x), s.b(x)], 1)))),
         a=conv(3, 4), b=conv(3, 5), norm=bn(9), head=conv(9, 2, 3)
@@ -688,7 +706,7 @@ PARAMETERS = (
     Row("embedding", indices(), (4, 5), lambda: seq(nn.Embedding(7, 5), linear(5, 4), relu(), linear(4, 2))),
     Row("a mask in a buffer", vector(), (5,), lambda: with_buffer(
         net(lambda s, x: s.head(s.a(x) * s.mask), a=linear(3, 5), head=linear(5, 2)), "mask",
-        torch.tensor([1.0, 2, 0, -1, 3]), persistent=False
+        torch.tensor([1.0, 2, 4, -1, 3]), persistent=False
     )),
     Row("a shift in a buffer", vector(), (), lambda: with_buffer(
         net(lambda s, x: s.head(s.a(x) - s.shift), a=linear(3, 5), head=linear(5, 2)), "shift", torch.arange(5.0)
@@ -754,6 +772,10 @@ ATTENTION = (
     Row("attention, apart", tokens(), (4, 6), Attention, may=(4, 4)),
     Row("attention, one kernel", tokens(), (4, 6), lambda: Attention(fused=True), may=(4, 4)),
     Row("attention, shared keys and values", tokens(), (6,), lambda: Attention(shared=2), may=(2, 2, 4, 4)),
+    Row("attention, the module of torch", tokens(), (), lambda: net(
+        lambda s, x: s.head(q(s.mix(y := s.stem(x), y, y, need_weights=False)[0])),
+        stem=linear(3, 6), mix=nn.MultiheadAttention(6, 2, batch_first=True), head=linear(6, 2)
+    ), may=(2, 3, 3, 6, 6)),
     Row("LSTM", tokens(), (5,), lambda: net(
         lambda s, x: s.head(q(s.rnn(s.a(x))[0])),
         a=linear(3, 5), rnn=nn.LSTM(5, 4, batch_first=True), head=linear(4, 2)
@@ -936,9 +958,9 @@ CONSTANTS = (
     Row("masked with ones by the input", lambda: (ints(2, 4, 3), torch.rand(2, 4) > 0.5), (), lambda: net(
         lambda s, x, mask: s.head(s.a(x).masked_fill(mask[..., None], 1.0)), a=linear(3, 5), head=linear(5, 2)
     ), may=(5,), stays=True),
-    Row("one more, and equal to another layer's maximum", vector(), (5,), lambda: net(
+    Row("maximum of two constants", vector(), (), lambda: net(
         lambda s, x: s.head(torch.maximum(s.a(x) + 1, s.b(x) - 1)), a=linear(3, 5), b=linear(3, 5), head=linear(5, 2)
-    )),
+    ), may=(5,), stays=True),
     Row("a sum with the input, unit by unit", tokens(), (), lambda: net(
         lambda s, x: s.head(s.a(x) + x[..., :1]), a=linear(3, 5), head=linear(5, 2)
     ), may=(5,), stays=True),

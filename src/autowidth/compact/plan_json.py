@@ -22,7 +22,7 @@ T = TypeVar("T")
 # A run of indices is a few characters and many integers: without a bound, a short text could fill the memory.
 _LARGEST_SIZE = 2**26
 
-_KINDS: dict[type, str] = {bool: "true or false", int: "an integer", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
+_KINDS: dict[type, str] = {int: "an integer", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
 
 _NEXT = "Make the plan again with make_plan, or take the file from where it came from."
 

@@ -302,7 +302,7 @@ class _View:
         if is_parametrized(self.module, name):
             return self._parametrized_shape(name)
         own = {**self.module._buffers, **self.module._parameters}
-        tensor = next((own[key] for key in (name, name + "_v", name + "_orig") if own.get(key) is not None), None)
+        tensor = next((own[key] for key in (name, name + "_orig", name + "_v") if own.get(key) is not None), None)
         return None if tensor is None else self._shape_of(tensor)
 
     def _shape_of(self, tensor: Tensor) -> tuple[int, ...]:

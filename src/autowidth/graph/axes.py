@@ -117,20 +117,19 @@ class Units:
         """The same dimension over representatives that are no products themselves, each once per position."""
         if dim.fixed:
             return dim
-        pending, columns = list(dim.columns), list[Ids]()
-        while pending:
-            column = self.find(pending.pop(0))
-            parts = self._parts[column]
-            bound = parts[:, 0] > 0
-            if not bound.any():
-                columns.append(column)
-                continue
-            pending.insert(0, np.where(bound, parts[:, 0], column))
-            pending[1:1] = [np.where(bound, p, NOTHING) for p in parts.T[1:] if p.any()]
-        for k in range(1, len(columns)):
-            for earlier in columns[:k]:
-                columns[k] = np.where(columns[k] == earlier, NOTHING, columns[k])
-        return Dim(dim.size, tuple(c for c in columns if c.any()))
+        columns = [self.find(c) for c in dim.columns]
+        while any((self._parts[c, 0] > 0).any() for c in columns):
+            rows: list[Ids] = []
+            for column in columns:
+                bound = self._parts[column, 0] > 0
+                if not bound.any():
+                    rows.append(column)
+                    continue
+                parts = self.find(self._parts[column])
+                rows.append(np.where(bound, parts[:, 0], column))
+                rows += [np.where(bound, p, NOTHING) for p in parts.T[1:] if p.any()]
+            columns = _once(rows)
+        return Dim(dim.size, tuple(_once(columns)))
 
     def frozen(self, ids: Ids) -> Ids:
         """For each representative the index of its reason, 0 if it is free."""
@@ -253,6 +252,21 @@ class Units:
         while self._families[family] != family:
             family = self._families[family]
         return family
+
+
+def _once(columns: list[Ids]) -> list[Ids]:
+    """Each unit once per position: later copies become NOTHING, and columns of NOTHING go."""
+    if len(columns) > 1:
+        grid = np.stack(columns)
+        order = np.argsort(grid, axis=0, kind="stable")
+        ranked = np.take_along_axis(grid, order, axis=0)
+        ranked[1:][ranked[1:] == ranked[:-1]] = NOTHING
+        np.put_along_axis(grid, order, ranked, axis=0)
+        columns = list(grid)
+        if len(columns) > MAX_PARTS:
+            # Many columns, each with gaps: factors lose their order here, which costs freedom at the most.
+            columns = list(-np.sort(-grid, axis=0))
+    return [c for c in columns if c.any()]
 
 
 def _without_equal(left: list[Ids], right: list[Ids]) -> tuple[list[Ids], list[Ids]]:

@@ -182,7 +182,10 @@ def _slice(flow: Flow, call: Call) -> Dims:
         index = np.arange(size)[start:][: call.args["length"]]
     else:
         index = np.arange(size)[call.args["start"] : call.args["end"] : call.args["step"]]
-    if len(index) != size:
+    if len(index) > 1 and (np.diff(index) != 1).any():
+        flow.freeze([dims[dim]], call, "takes every few positions, by their numbers")
+        dims[dim] = Dim(len(index))
+    elif len(index) != size:
         dims[dim] = flow.units.resolve(dims[dim]).take(index)
     return tuple(dims)
 

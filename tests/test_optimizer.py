@@ -381,7 +381,8 @@ REFUSED: list[tuple[Build, str]] = [
      r"Unkeyed does not keep its state by parameter \(`\.state` and `\.param_groups`, as torch\.optim does\), so it "
      r"cannot be followed\. Pass the torch optimizer inside it\. Or pass optimizer=None, and build a new optimizer"),
     (Wrapping,
-     r"Wrapping wraps another optimizer with a state of its own\. Pass that one, optimizer\.optim\. Or pass"),
+     r"Wrapping wraps another optimizer, optimizer\.optim, with a state of its own, and what it remembers of the "
+     r"parameters besides cannot be followed\. Pass optimizer=None, and build both anew for the smaller model\."),
     (lambda parameters: torch.optim.SGD(network().parameters(), lr=0.1),
      r"SGD trains none of the parameters of this Sequential\. Pass the optimizer that was built from model"),
     (with_history,

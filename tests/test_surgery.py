@@ -495,6 +495,28 @@ def test_a_subclass_with_a_form_of_its_own_keeps_its_attributes() -> None:
     assert (model.in_features, model.out_features) == (5, 3)
 
 
+def test_an_attribute_that_said_something_else_before_is_not_touched() -> None:
+    model = nn.Linear(5, 3)
+    model.in_features = 99
+    cut_(model, plan(cut(model, "weight", 1, 0, 1), *rows(model, "weight bias", (0, 1))))
+    assert (model.in_features, model.out_features) == (99, 2)
+
+
+def test_an_attribute_that_a_subclass_computes_is_not_set() -> None:
+    class Computed(nn.PReLU):
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+            self.weight = nn.Parameter(torch.ones(5))
+
+        @property
+        def num_parameters(self) -> int:  # type: ignore[override]
+            return len(self.weight)
+
+    model = Computed()
+    cut_(model, plan(cut(model, "weight", 0, 0, 1)))
+    assert model.num_parameters == 2
+
+
 class Reads(nn.Module):
     def __init__(self, shape: Any) -> None:
         super().__init__()
@@ -543,6 +565,13 @@ def test_reading_a_parametrized_shape_does_not_run_it() -> None:
     prepared = prepare(model, steps)
     assert prepared.attributes == {(model, "out_features"): 2}
     assert torch.equal(model.parametrizations.weight[0]._v, vector)
+
+
+def test_a_parametrized_layer_follows_when_only_its_original_is_cut() -> None:
+    model = parametrizations.weight_norm(nn.Linear(5, 4))
+    cut_(model, plan(cut(model, "parametrizations.weight.original1", 1, 0, 2, 3)))
+    assert model.in_features == 3
+    assert model(torch.randn(2, 3)).shape == (2, 4)
 
 
 class Plus(nn.Module):

@@ -139,7 +139,7 @@ class Row:
 
     def draw(self, seed: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             return self.inputs(), self.kwargs()
 
 

@@ -74,7 +74,9 @@ def refuse_optimizer(optimizer: Optimizer, changed: Changed, model: nn.Module | 
     for key, held in vars(optimizer).items():
         if isinstance(held, Optimizer) and held.state is not state:
             raise OptimizerError(
-                f"{name} wraps another optimizer with a state of its own. Pass that one, optimizer.{key}. {_FRESH}"
+                f"{name} wraps another optimizer, optimizer.{key}, with a state of its own, and what it remembers of "
+                "the parameters besides cannot be followed. Pass optimizer=None, and build both anew for the smaller "
+                "model."
             )
     trained = {parameter for group in groups for parameter in group["params"]}
     if model is not None and trained.isdisjoint(model.parameters()):

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from autowidth.compact.plan import Cut, Edit, Fold, Plan, Stay, Width
 from autowidth.errors import AxisError, PlanError
 from autowidth.graph.axes import Dim
 from autowidth.graph.infer import Slice
-from autowidth.graph.rules.base import ALIVE, Worths
+from autowidth.graph.rules.base import ALIVE, Counted, Worths
 from autowidth.graph.widths import Axis, WidthGraph
 from autowidth.graph.worth import Mapped, Remnant, remnants
 
@@ -172,6 +173,9 @@ def _dead(graph: WidthGraph, left: Sequence[Remnant], weights: _Weights) -> tupl
         constant[axis.name] = constant.get(axis.name, True) & known
         if (known & ~goes).any():
             where[axis.name] = str(remnant.contraction.call.place)
+    for axis in graph.free:
+        if axis.name not in dead:  # no one reads it
+            dead[axis.name] = _all_zero(graph, axis, weights)
     stays = []
     for name, text in where.items():
         units = _indices(constant[name] & ~dead[name])
@@ -264,13 +268,19 @@ def edits_for(model: nn.Module, graph: WidthGraph, keeps: Mapping[str, Mask]) ->
     edits: dict[tuple[str, str], Edit] = {}
     for mapped in graph.mapped:
         for count in mapped.counts:
-            module = model.get_submodule(count.call.place.module)
-            if isinstance(module, (_ConvNd, nn.GroupNorm)):
-                _edit(edits, count.call.place.module, count.attribute, length(graph, mapped, count.dim, keeps), count.dim)
+            if counts_itself(model, count):
+                after = length(graph, mapped, count.dim, keeps)
+                _edit(edits, count.call.place.module, count.attribute, after, count.dim)
     for follower in graph.followers:
         after = length(graph, graph.mapped[follower.program], follower.dim, keeps)
         _edit(edits, follower.module, follower.attribute, after, follower.dim)
     return tuple(edits.values())
+
+
+def counts_itself(model: nn.Module, count: Counted) -> bool:
+    """Is the counted attribute that of a module of PyTorch's own, which its forward reads?"""
+    module = model.get_submodule(count.call.place.module)
+    return isinstance(module, (_ConvNd, nn.GroupNorm, _NormBase)) and count.attribute in vars(module)
 
 
 def _edit(edits: dict[tuple[str, str], Edit], module: str, attribute: str, after: int, dim: Dim) -> None:

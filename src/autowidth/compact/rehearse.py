@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.modules.conv import _ConvNd
 
+from autowidth.compact.compact import compact
 from autowidth.compact.plan import Plan
-from autowidth.compact.planning import cuts_for, edits_for
+from autowidth.compact.planning import counts_itself, cuts_for, edits_for, make_plan
 from autowidth.compact.surgery import cut_
 from autowidth.graph.axes import Dim
 from autowidth.graph.trace import Call
@@ -37,6 +37,9 @@ _SIZED = frozenset(
     "ones full empty new_zeros new_ones new_full new_empty rand randn repeat".split()
 )
 
+# Operations that pick positions by numbers: where these do not move along, other units are picked, in silence.
+_SLICES = frozenset("slice narrow split split_with_sizes tensor_split".split())
+
 # One line of code and one dimension of what it makes: the same verdict for every module that runs it.
 Spot = tuple[str, int, str, int]
 
@@ -46,7 +49,7 @@ class _Site:
     spot: Spot
     program: int
     call: Call
-    dim: Dim
+    dim: Dim | None  # None: not a size in code, a module that checks its own
     axes: frozenset[str]
 
 
@@ -80,18 +83,20 @@ def _sites(model: nn.Module, graph: WidthGraph) -> Iterator[_Site]:
     names = {n: a.name for n, a in zip(graph.numbers, graph.axes, strict=True) if a.frozen is None}
     for k, mapped in enumerate(graph.mapped):
         for call in mapped.program.calls:
-            base = call.op.split(".")[1] if "." in call.op else call.op
-            if base not in _SIZED:
-                continue
-            for value in call.results():
+            for value in call.results() if _base(call) in _SIZED else []:
                 for at, numbers in enumerate(mapped.axes[value.id]):
                     axes = frozenset(names[n] for n in numbers if n in names)
                     if axes:
                         spot = (call.place.file, call.place.line, call.place.cls, at)
                         yield _Site(spot, k, call, mapped.dims[value.id][at], axes)
+            module = call.place.module
+            if isinstance(model.get_submodule(module), nn.MultiheadAttention):
+                axes = frozenset(names[n] for v in call.tensors() for d in mapped.axes[v.id] for n in d if n in names)
+                if axes:
+                    yield _Site((call.place.file, call.place.line, call.place.cls, -2), k, call, None, axes)
         for count, numbers in zip(mapped.counts, mapped.counted, strict=True):
             axes = frozenset(names[n] for n in numbers if n in names)
-            if axes and not isinstance(model.get_submodule(count.call.place.module), (_ConvNd, nn.GroupNorm)):
+            if axes and not counts_itself(model, count):
                 spot = (count.call.place.file, count.call.place.line, count.call.place.cls, -1)
                 yield _Site(spot, k, count.call, count.dim, axes)
 
@@ -115,24 +120,31 @@ def _classes(graph: WidthGraph, sites: Sequence[_Site]) -> Iterator[tuple[list[s
 def _try(stage: _Stage, model: nn.Module, names: list[str], sites: list[_Site]) -> tuple[list[Follower], str | None]:
     """Followers that let these axes go, or the reason why they cannot."""
     keeps = {n: _one_less(stage.graph.by_name[n]) for n in names}
+    sliced = any(_base(s.call) in _SLICES for s in sites)
     first = stage.trial(keeps, ())
     if first.error is None:
-        return [], None
+        return [], stage.proof(names, ()) if sliced else None
     candidates = _candidates(model, sites)
     kinds = list(dict.fromkeys((cls, f.attribute) for cls, f in candidates))
     choices = [kinds, *([k] for k in kinds), *([a, b] for i, a in enumerate(kinds) for b in kinds[i + 1 :])]
     for choice in choices if kinds else []:
         chosen = [f for cls, f in candidates if (cls, f.attribute) in choice]
         if stage.trial(keeps, chosen).error is None:
-            return chosen, None
+            return chosen, stage.proof(names, chosen) if sliced else None
     code = sites[0].call.place.code
     return [], f"its size is written into the code: {code} ({sites[0].call.place}); cut by one unit: {first.error}"
+
+
+def _base(call: Call) -> str:
+    return call.op.split(".")[1] if "." in call.op else call.op
 
 
 def _candidates(model: nn.Module, sites: Iterable[_Site]) -> list[tuple[str, Follower]]:
     """Integer attributes of the modules at these places that equal the size which is about to change."""
     found = []
     for site in sites:
+        if site.dim is None:
+            continue
         path = site.call.place.module
         module = model.get_submodule(path)
         for name, value in vars(module).items():
@@ -190,6 +202,37 @@ class _Stage:
             lines = str(error).strip().splitlines()
             return _Trial(f"{type(error).__name__}: {lines[0] if lines else ''}"[:160])
         return _Trial(None if shapes == self.expected else "the shapes of the outputs change")
+
+    def proof(self, names: Sequence[str], followers: Sequence[Follower]) -> str | None:
+        """Cut on a copy with random weights, with data, and compare the outputs: the first third of the units, which
+        moves all others, the last third, which moves what is counted from the end, and any third."""
+        rng = np.random.default_rng(0)
+        for first in (0.0, 2 / 3, None):
+            keep = {}
+            for name in names:
+                size = self.graph.by_name[name].size
+                start = 0 if first is None else min(round(first * size), size - 1)
+                order = rng.permutation(size) if first is None else np.roll(np.arange(size), -start)
+                keep[name] = sorted(order[max(1, size // 3) :].tolist())
+            reason = self._prove(keep, followers)
+            if reason is not None:
+                return reason
+        return None
+
+    def _prove(self, keep: Mapping[str, list[int]], followers: Sequence[Follower]) -> str | None:
+        copied = copy.deepcopy(self.model)
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in copied.parameters():
+                if parameter.is_floating_point():
+                    fan = max(parameter.numel() // max(len(parameter), 1), 1) if parameter.dim() else 1
+                    values = torch.randn(parameter.shape, generator=generator) / fan**0.5
+                    parameter.copy_(values.to(parameter))
+        try:
+            compact(copied, make_plan(copied, replace(self.graph, followers=tuple(followers)), keep))
+        except Exception as error:  # as in trial
+            return f"code that picks positions by their numbers does not move along: {str(error).splitlines()[0][:120]}"
+        return None
 
     def run(self, keeps: Mapping[str, Any], followers: Sequence[Follower]) -> list[tuple[int, ...]]:
         """The shapes of all outputs, in eval mode and, where it was traced, in train mode."""

@@ -231,11 +231,10 @@ def _folded(names: Mapping[str, Tensor], folds: Iterable[Fold]) -> dict[Tensor, 
     for fold in folds:
         into, weight = names[fold.into], names[fold.weight].detach()
         device = torch.device("cpu") if weight.device.type == "mps" else weight.device  # which has no float64
-        wide = torch.promote_types(weight.dtype, torch.float64)
         index = torch.tensor(fold.positions, dtype=torch.long, device=weight.device)
         values = torch.tensor(fold.values, dtype=torch.float64, device=device)
-        columns = weight.index_select(fold.dim, index).to(device).to(wide).movedim(fold.dim, -1)
-        start = sums[into] if into in sums else into.detach().to(device).to(wide)
+        columns = weight.index_select(fold.dim, index).to(device).movedim(fold.dim, -1)
+        start = sums[into] if into in sums else into.detach().to(device)
         sums[into] = start + fold.sign * (columns * values).flatten(1).sum(1)
     return {into: total.to(into.dtype).to(into.device) for into, total in sums.items()}
 

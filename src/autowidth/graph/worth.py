@@ -97,6 +97,7 @@ class _Pass:
         self._groups: dict[int, set[int]] = {}
         for count, axes in zip(mapped.counts, mapped.counted, strict=True):
             self._groups.setdefault(id(count.call), set()).update(axes)
+        self._numbers = {v: float(t) for v, t in mapped.program.constants.items() if t.dim() == 0 and not t.is_complex()}
         self._contracting = {id(c.call) for c in mapped.contractions}
 
     def run(self) -> None:
@@ -116,6 +117,8 @@ class _Pass:
             worths = {a: w for a, w in found.worth(self, call).items() if a in inside}
         for value in call.results():
             self._worths[value.id] = worths
+            if "lift_fresh" in call.op and call.tensors()[0].id in self._numbers:
+                self._numbers[value.id] = self._numbers[call.tensors()[0].id]
         self._follow_aliases(call, worths)
 
     def _follow_aliases(self, call: Call, worths: Worths) -> None:
@@ -163,6 +166,9 @@ class _Pass:
 
     def carried(self, call: Call) -> set[int]:
         return {a for v in call.results() for axes in self._mapped.axes[v.id] for a in axes}
+
+    def number(self, value: Value) -> float | None:
+        return self._numbers.get(value.id)
 
     def groups(self, call: Call) -> set[int]:
         return self._groups.get(id(call), set())

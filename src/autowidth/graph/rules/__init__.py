@@ -1,6 +1,6 @@
 """The rules: one row per ATen operation. Importing this package fills the table."""
 
-from autowidth.graph.rules import contractions, norms, pointwise, shapes
+from autowidth.graph.rules import contractions, norms, pointwise, recurrent, shapes
 from autowidth.graph.rules.base import ALIVE, RULES, Contraction, Counted, Flow, Rule, Worths, register_rule, rule_for
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "contractions",
     "norms",
     "pointwise",
+    "recurrent",
     "register_rule",
     "rule_for",
     "shapes",

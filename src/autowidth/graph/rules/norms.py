@@ -24,6 +24,8 @@ def _batch_norm(flow: Flow, call: Call) -> Dims:
     dims = list(flow.of(call.args["input"]))
     flow.freeze(dims[2:], call, "takes its mean over it")
     dims[1] = _agree(flow, call, dims[1], "weight", "bias", "running_mean", "running_var")
+    if call.args.get("weight") is None:
+        flow.counted.append(Counted(call, "num_features", dims[1]))
     return tuple(dims)
 
 

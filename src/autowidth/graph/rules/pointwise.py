@@ -48,7 +48,12 @@ rule(
 )(_elementwise)
 
 
-@rule("zeros_like ones_like full_like empty_like rand_like randn_like", worths.alive)
+@rule("zeros_like", worths.zeros)
+def _zeros_like(flow: Flow, call: Call) -> Dims:
+    return flow.of(call.args["self"])
+
+
+@rule("ones_like full_like empty_like rand_like randn_like", worths.alive)
 def _like(flow: Flow, call: Call) -> Dims:
     return flow.of(call.args["self"])
 
@@ -70,20 +75,28 @@ def _copy(flow: Flow, call: Call) -> Dims:
     return flow.broadcast(call.tensors(), call.outputs.shape, call)
 
 
-@rule("fill zero", worths.alive)
+@rule("fill zero", worths.fills)
 def _fill(flow: Flow, call: Call) -> Dims:
     return flow.of(call.args["self"])
 
 
-@rule("zeros ones full empty new_zeros new_ones new_full new_empty rand randn normal", worths.alive)
+@rule("ones full empty new_ones new_full new_empty rand randn normal", worths.alive)
 def _create(flow: Flow, call: Call) -> Dims:
     """A new tensor: each dimension may follow what it meets, where the code that asks for its size can follow."""
     return tuple(flow.units.fresh(n) if n > 1 else fixed_dims([n])[0] for n in call.outputs.shape)
 
 
+rule("zeros new_zeros", worths.zeros)(_create)
+
+
 @rule("arange linspace scalar_tensor eye tril_indices triu_indices", worths.alive)
 def _constant(flow: Flow, call: Call) -> Dims:
     return fixed_dims(call.outputs.shape)
+
+
+@rule("_assert_tensor_metadata _assert_async _assert_scalar sym_constrain_range_for_size", worths.alive)
+def _assert(flow: Flow, call: Call) -> None:
+    """Checks of the exporter: nothing comes out."""
 
 
 def _shape(call: Call) -> tuple[int, ...]:

@@ -34,6 +34,10 @@ class State(Protocol):
         """The axes of the call's outputs."""
         ...
 
+    def number(self, value: Value) -> float | None:
+        """The number that a value is, if it is one that stands in the code."""
+        ...
+
     def groups(self, call: Call) -> set[int]:
         """The axes that a grouped convolution counts: each group reads its own units alone."""
         ...
@@ -83,7 +87,9 @@ def _operands(state: State, call: Call, *names: str) -> tuple[list[Any], set[int
     axes: set[int] = set()
     for name in names:
         argument = call.args.get(name)
-        if isinstance(argument, Value):
+        if isinstance(argument, Value) and state.number(argument) is not None:
+            found.append(state.number(argument))
+        elif isinstance(argument, Value):
             found.append(state.of(argument))
             axes |= set(found[-1])
         else:
@@ -105,6 +111,20 @@ def adds(state: State, call: Call) -> Worths:
     if ".rsub" in call.op:
         return {x: _at(b, x) - scale * _at(a, x) for x in axes}
     return {x: _at(a, x) + sign * scale * _at(b, x) for x in axes}
+
+
+def fills(state: State, call: Call) -> Worths:
+    """The same number everywhere."""
+    (value,), _ = _operands(state, call, "value")
+    value = 0.0 if ".zero" in call.op else value
+    if not isinstance(value, (int, float)):
+        return {}
+    return {axis: np.full_like(worth, float(value)) for axis, worth in state.of(call.args["self"]).items()}
+
+
+def zeros(state: State, call: Call) -> Worths:
+    """A new tensor of zeros, whatever axes it meets."""
+    return {axis: np.zeros(()) for axis in state.carried(call)}
 
 
 def multiplies(state: State, call: Call) -> Worths:
@@ -172,11 +192,12 @@ def weighs(weight: str, bias: str | None, out_dim: int) -> Any:
         out: dict[int, Array] = {}
         rows = state.along(w, out_dim)
         shift = state.of(b) if isinstance(b, Value) else {}
-        grouped = state.groups(call)
+        for axis in state.groups(call):
+            # Each group reads its own units alone: it is zero if they are.
+            given = state.of(call.args["input"]).get(axis, np.asarray(ALIVE))
+            rows = {**rows, axis: np.where(given == 0, 0.0, rows.get(axis, np.asarray(ALIVE)))}
         for axis, row in rows.items():
             if axis in outputs:
-                if axis in grouped:
-                    row = np.where(state.of(call.args["input"]).get(axis, row) == 0, 0.0, row)
                 out[axis] = _plus(row, shift.get(axis, np.asarray(ALIVE)) if isinstance(b, Value) else 0.0)
         for value in call.tensors():
             if value is w or value is b:
@@ -221,3 +242,18 @@ def attends(state: State, call: Call) -> Worths:
     outputs = state.carried(call)
     values = state.of(call.args["value"])
     return {axis: np.where(worth == 0, 0.0, ALIVE) for axis, worth in values.items() if axis in outputs}
+
+
+def recurs(state: State, call: Call) -> Worths:
+    """A unit of a recurrent layer is zero if all its gates are and it starts from zero."""
+    outputs = state.carried(call)
+    states = call.args["hx"] if isinstance(call.args["hx"], (list, tuple)) else [call.args["hx"]]
+    out: dict[int, Array] = {}
+    for value in call.args["params"]:
+        for axis, worth in state.along(value, 0).items():
+            if axis in outputs:
+                out[axis] = np.where((out.get(axis, worth) == 0) & (worth == 0), 0.0, ALIVE)
+    for value in states:
+        if state.number(value) != 0:
+            out = {a: np.where(state.of(value).get(a, np.asarray(ALIVE)) == 0, w, ALIVE) for a, w in out.items()}
+    return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -30,6 +30,12 @@ def copied(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach().clone()
 
 
+def plain(value: Any) -> Any:
+    """A copy of a number or of a sequence of numbers; None for anything else."""
+    numbers = isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) for v in value)
+    return tuple(value) if numbers else value if isinstance(value, (int, float)) else None
+
+
 def state(model: nn.Module) -> Any:
     """All that must not change when somebody only looks: tensors, gradients, flags, plain attributes."""
     return {
@@ -38,10 +44,16 @@ def state(model: nn.Module) -> Any:
         "identities": {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)},
         "flags": [(name, m.training, type(m)) for name, m in model.named_modules()],
         "learnable": [p.requires_grad for p in model.parameters()],
-        "attributes": [
-            {k: v for k, v in vars(m).items() if isinstance(v, (int, list, tuple))} for m in model.modules()
-        ],
+        "attributes": [{k: plain(v) for k, v in vars(m).items() if plain(v) is not None} for m in model.modules()],
     }
+
+
+def kills(graph: aw.WidthGraph, random: Random) -> Iterator[Kill]:
+    """The first unit of each free axis alone, so that all after it move up; the last of all; and some at random."""
+    yield from ({axis.name: [0]} for axis in graph.free)
+    yield {axis.name: [axis.size - 1] for axis in graph.free}
+    yield some_units(graph, random)
+    yield some_units(graph, random)
 
 
 def some_units(graph: aw.WidthGraph, random: Random) -> Kill:

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 
 import autowidth as aw
-from support import Kill, cut, kept, origins, outputs, removed, same, size, some_units, state, tensors, total
+from support import Kill, cut, kept, kills, origins, outputs, removed, same, size, state, tensors, total
 from tiny import ROWS, Row
 
-SEEDS = (0, 1, 2)  # 0 stands for the first unit of every free axis: all units after it move up
 CUTTABLE = [row for row in ROWS if row.free or row.may]
 
 each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -69,11 +68,11 @@ class Cut:
 def cuts(row: Row) -> tuple[Cut, ...]:
     """Nothing, if every width is frozen and the row allows it."""
     graph = traced(row).graph
-    return tuple(made(row, graph, seed) for seed in SEEDS) if graph.free else ()
+    every = kills(graph, Random(row.name)) if graph.free else ()
+    return tuple(made(row, graph, seed, kill) for seed, kill in enumerate(every))
 
 
-def made(row: Row, graph: aw.WidthGraph, seed: int) -> Cut:
-    kill = {axis.name: [0] for axis in graph.free} if seed == 0 else some_units(graph, Random(f"{row.name} {seed}"))
+def made(row: Row, graph: aw.WidthGraph, seed: int, kill: Kill) -> Cut:
     whole, killed = row.model(seed), row.model(seed)
     graph.kill_(killed, kill)
     before = state(killed)

@@ -91,13 +91,13 @@ def parse_inputs(inputs: Sequence[str]) -> ExampleInputs:
 
 def write_inputs(example: ExampleInputs) -> list[str]:
     """The same, backwards: inputs as `parse_inputs` reads them."""
-    named: list[tuple[str, Any]] = [("", a) for a in example.args] + [(f"{k}=", v) for k, v in example.kwargs.items()]
-    return [
-        f"{name}{'x'.join(map(str, value.shape))}{'' if value.dtype == torch.float32 else f':{value.dtype}'}".replace(
-            ":torch.", ":"
-        )
-        for name, value in named
-    ]
+    named = [("", value) for value in example.args] + [(f"{name}=", value) for name, value in example.kwargs.items()]
+    texts = []
+    for prefix, value in named:
+        dtype = str(value.dtype).removeprefix("torch.")
+        suffix = "" if dtype == "float32" else f":{dtype}"
+        texts.append(f"{prefix}{'x'.join(map(str, value.shape))}{suffix}")
+    return texts
 
 
 # ---- the sources -----------------------------------------------------------------------------------------------------
@@ -106,8 +106,6 @@ def write_inputs(example: ExampleInputs) -> list[str]:
 def _from_bare_name(name: str) -> Built:
     if name.endswith(".py") or Path(name).exists():
         raise TraceError(f"{name} is a file or a folder, and what to take from it is not said. {HOW_TO_NAME}")
-    if name in BUILDERS and not _is_installed("torchvision"):
-        raise TraceError(f"a bare name is one of torchvision's, and that is not installed. Write paper:{name}.")
     return _from_torchvision(name, others=[f"paper:{n}" for n in BUILDERS])
 
 
@@ -149,7 +147,9 @@ def _from_timm(name: str) -> Built:
 
 def _from_transformers(name: str) -> Built:
     _make_torchvision_importable()  # its image processing imports it
-    os.environ["HF_HUB_OFFLINE"] = "1"  # read once, at import: whatever a model's constructor asks for, nothing is fetched
+    os.environ["HF_HUB_OFFLINE"] = (
+        "1"  # read once, at import: whatever a model's constructor asks for, nothing is fetched
+    )
     transformers = _import("transformers", "transformers")
     config = _configuration(transformers, name)
     # Keys and values handed out for the next call would be outputs of the network, and hold its heads.
@@ -221,7 +221,7 @@ def _from_factory(name: str) -> Built:
         found: Any = module
         for part in path.split("."):
             if not hasattr(found, part):
-                near = _nearest(part, [n for n, v in vars(found).items() if callable(v)])
+                near = _nearest(part, dir(found))
                 raise TraceError(f"{where} has no {path!r}.{near} {HOW_TO_NAME}")
             found = getattr(found, part)
         return found if isinstance(found, nn.Module) else _called(name, found), ()
@@ -291,9 +291,7 @@ def _called(name: str, factory: Any) -> nn.Module:
     except AutoWidthError:
         raise
     except (Exception, SystemExit) as error:
-        raise TraceError(
-            f"{name} fails when it is called: {_first_line(error)}. --traceback shows where."
-        ) from error
+        raise TraceError(f"{name} fails when it is called: {_first_line(error)}. --traceback shows where.") from error
     if not isinstance(model, nn.Module):
         raise TraceError(f"{name} returns a {type(model).__name__}. It must return an nn.Module.")
     return model
@@ -311,12 +309,14 @@ def _make_torchvision_importable() -> None:
     spec = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         return
+    operators: Any = torch.ops  # neither is typed
+    libraries: Any = torch.library
     for compiled in Path(spec.origin).parent.glob("_C*"):
         with contextlib.suppress(OSError):  # made for another torch: as good as missing
-            torch.ops.load_library(str(compiled))
+            operators.load_library(str(compiled))
     for name, schema in _SCHEMAS.items():
-        if not hasattr(torch.ops.torchvision, name):
-            library = torch.library.Library("torchvision", "FRAGMENT")
+        if not hasattr(operators.torchvision, name):
+            library = libraries.Library("torchvision", "FRAGMENT")
             library.define(schema)
             _DECLARED.append(library)
 

@@ -1,6 +1,6 @@
 """The axes of a graph as a table or as JSON.
 
-Where there is room, an axis is a line of six columns; else it is a small block, and every fact has its own line:
+Where there is room, an axis is a line or two of six columns; else it is a block, and every fact has its own line:
 
     width      P  axis
        64  1,474  conv1
@@ -29,8 +29,9 @@ from autowidth.graph.infer import Slice
 from autowidth.graph.widths import Axis, WidthGraph
 from autowidth.models import write_inputs
 
-# Room for each of the three columns of words, below which a block reads better than a line.
-_ROOMY = 30
+# Lines that an axis may take on average in six columns; beyond, names are broken so often that blocks read better.
+_ROOMY = 2
+_HEADING = 2
 
 # `(module, file.py:12)`, as reasons say where in the code they come from.
 _PLACE = re.compile(r"\s*\(([^()\s][^()]*?), ([^\s()]+:\d+)\)")
@@ -64,22 +65,22 @@ def as_text(name: str, graph: WidthGraph, only: str | None, seconds: float) -> s
     """A heading, the table, and what it comes to, as wide as the terminal."""
     console = Console(highlight=False, markup=False)
     axes = _chosen(graph, only)
-    numbers = [(f"{a.size:,}", f"{a.group_size:,}" if a.group_size else "-") for a in axes]
-    taken = max((len(a.name) for a in axes), default=0) + 2 * 5
-    taken += sum(max((len(n[k]) for n in numbers), default=0) for k in range(2))
-    layout = _lines if console.width - taken >= 3 * _ROOMY else _blocks
-    total = _parameters(graph)
     share = math.floor(graph.free_share * 1e4) / 1e2  # downwards: what is not all does not read as 100
+    table = _printed(console, _lines(axes, in_full=only == "frozen"))
+    if len(table) > _HEADING + _ROOMY * len(axes):
+        table = _printed(console, _blocks(axes, in_full=only == "frozen"))
+    head = f"{name} on {', '.join(write_inputs(graph.example)) or 'no inputs'}"
+    foot = (
+        f"{len(graph.free)} of {len(graph.axes)} axes are free, and with them {share:.2f} % of the "
+        f"{_parameters(graph):,} parameters. Traced in {seconds:.1f} s."
+    )
+    return "\n".join([*_printed(console, Folded(head, "bold")), "", *table, "", *_printed(console, Folded(foot))])
+
+
+def _printed(console: Console, what: RenderableType) -> list[str]:
     with console.capture() as captured:
-        console.print(Folded(f"{name} on {', '.join(write_inputs(graph.example)) or 'no inputs'}", "bold"))
-        console.print(layout(axes, numbers, in_full=only == "frozen"))
-        console.print(
-            Folded(
-                f"{len(graph.free)} of {len(graph.axes)} axes are free, and with them {share:.2f} % of the {total:,} "
-                f"parameters. Traced in {seconds:.1f} s."
-            )
-        )
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        console.print(what)
+    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 @dataclass(frozen=True)
@@ -97,37 +98,36 @@ class Folded:
         return Measurement(1, max(1, len(self.text))).with_maximum(options.max_width)
 
 
-def _lines(axes: Sequence[Axis], numbers: Sequence[tuple[str, str]], in_full: bool) -> Table:
-    table = _table()
-    table.add_column("axis", no_wrap=True)
-    table.add_column("width", justify="right", no_wrap=True)
-    table.add_column("P", justify="right", no_wrap=True)
-    for heading in ("written by", "read by", "free"):
-        table.add_column(heading)
-    for axis, (size, group) in zip(axes, numbers, strict=True):
-        facts = [Folded(text) for text in (_names(axis.producers), _names(axis.consumers))]
-        reason = _reason(axis, in_full)
-        table.add_row(_title(axis), size, group, *facts, Folded(f"no: {reason}") if reason else Text("yes", "green"))
+def _lines(axes: Sequence[Axis], in_full: bool) -> Table:
+    table = _table("axis", "width", "P", "written by", "read by", "frozen")
+    for axis in axes:
+        facts = (_names(axis.producers), _names(axis.consumers), _reason(axis, in_full))
+        table.add_row(_title(axis), *_numbers(axis), *(Folded(text or "-") for text in facts))
     return table
 
 
-def _blocks(axes: Sequence[Axis], numbers: Sequence[tuple[str, str]], in_full: bool) -> Table:
-    table = _table()
-    table.add_column("width", justify="right", no_wrap=True)
-    table.add_column("P", justify="right", no_wrap=True)
-    table.add_column("axis")
-    for axis, (size, group) in zip(axes, numbers, strict=True):
-        table.add_row(size, group, _block(axis, in_full))
+def _blocks(axes: Sequence[Axis], in_full: bool) -> Table:
+    table = _table("width", "P", "axis")
+    for axis in axes:
+        table.add_row(*_numbers(axis), _block(axis, in_full))
     return table
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for heading in headings:
+        number = heading in ("width", "P")
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
+    return table
 
 
-def _block(axis: Axis, in_full: bool) -> RenderableType:
+def _numbers(axis: Axis) -> tuple[str, str]:
+    return f"{axis.size:,}", f"{axis.group_size:,}" if axis.group_size else "-"
+
+
+def _block(axis: Axis, in_full: bool) -> Table:
     facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True, style="dim")
+    facts.add_column(no_wrap=True, style="dim", min_width=len("written by") + 2)
     facts.add_column()
     for label, text in _facts(axis, in_full):
         facts.add_row(label, Folded(text))
@@ -138,12 +138,10 @@ def _block(axis: Axis, in_full: bool) -> RenderableType:
 
 
 def _facts(axis: Axis, in_full: bool) -> Iterator[tuple[str, str]]:
-    for label, slices in (("written by", axis.producers), ("read by", axis.consumers)):
-        if slices:
-            yield label, _names(slices)
-    reason = _reason(axis, in_full)
-    if reason:
-        yield "frozen", reason
+    texts = (_names(axis.producers), _names(axis.consumers), _reason(axis, in_full))
+    for label, text in zip(("written by", "read by", "frozen"), texts, strict=True):
+        if text:
+            yield label, text
 
 
 def _title(axis: Axis) -> Folded:
@@ -151,7 +149,7 @@ def _title(axis: Axis) -> Folded:
 
 
 def _names(slices: Sequence[Slice]) -> str:
-    return ", ".join(braced(owners(s.tensor for s in slices))) or "-"
+    return ", ".join(braced(owners(s.tensor for s in slices)))
 
 
 def _reason(axis: Axis, in_full: bool) -> str:
@@ -160,8 +158,9 @@ def _reason(axis: Axis, in_full: bool) -> str:
     place = _PLACE.search(reason)
     if place is None or in_full:
         return reason
-    # The module goes without saying where the axis has its name.
-    where = place[2] if place[1] in axis.name else f"{place[1]}, {place[2]}"
+    # The module goes without saying where the axis is named after it.
+    inside = re.match(rf"{re.escape(place[1])}([./]|$)", axis.name)
+    where = place[2] if inside else f"{place[1]}, {place[2]}"
     return f"{reason[: place.start()]} ({where})"
 
 

@@ -183,7 +183,7 @@ def trace_widths(model: nn.Module, example: ExampleInputs) -> WidthGraph:
     found = _without_ghosts(found, mapped, parameters)
     kept = [k for k, f in enumerate(found) if not is_window(f.frozen) and (f.producers or f.consumers)]
     kept = [k for k in kept if any(s.tensor in parameters for s in found[k].producers + found[k].consumers)]
-    labels = _labels([found[k] for k in kept])
+    labels = _labels([found[k] for k in kept], shapes)
     axes = tuple(
         Axis(
             label,
@@ -233,11 +233,13 @@ def _group_size(producers: Sequence[Slice], shapes: Mapping[str, tuple[int, ...]
     return total
 
 
-def _labels(found: Sequence[Found]) -> list[str]:
-    """Names from the first module that writes an axis; factors and parts are told apart by a number."""
+def _labels(found: Sequence[Found], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Names from the first weight that writes an axis; factors and parts are told apart by a number."""
     plain = []
     for axis in found:
-        first = (axis.producers or axis.consumers)[0]
+        pieces = axis.producers or axis.consumers
+        matrices = [p for p in pieces if p.tensor.endswith("weight") and len(shapes[p.tensor]) > 1]
+        first = (matrices or pieces)[0]
         module, _, tensor = first.tensor.rpartition(".")
         base = module if tensor in ("weight", "bias") and module else first.tensor
         plain.append(base if axis.producers else f"{base}/{first.dim}")

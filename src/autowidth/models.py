@@ -125,7 +125,7 @@ def _from_torchvision(name: str, others: Sequence[str] = ()) -> Built:
 
 def _torchvision_inputs(name: str) -> Sequence[str]:
     if "inception" in name:
-        return ["1x3x299x299"]
+        return ["2x3x299x299"]  # two, as batch norm in its auxiliary head refuses one in train mode
     if name.startswith("raft"):
         return ["1x3x128x128", "1x3x128x128"]
     if name in ("mc3_18", "r2plus1d_18", "r3d_18"):
@@ -222,7 +222,7 @@ def _from_factory(name: str) -> Built:
         for part in path.split("."):
             if not hasattr(found, part):
                 near = _nearest(part, dir(found))
-                raise TraceError(f"{where} has no {path!r}.{near} {HOW_TO_NAME}")
+                raise TraceError(f"{where} has no {path!r}.{near or ' Name a function there that returns the model.'}")
             found = getattr(found, part)
         return found if isinstance(found, nn.Module) else _called(name, found), ()
 
@@ -235,7 +235,7 @@ def _from_module(where: str) -> ModuleType:
             raise _broken(where, error) from error  # found, but not what it imports
         near = _nearest(where, [*_SOURCES, *(p.stem for p in Path.cwd().glob("*.py"))])
         raise TraceError(
-            f"there is no module {error.name!r}, neither installed nor in {Path.cwd()}.{near} {HOW_TO_NAME}"
+            f"there is no module {error.name!r}, neither installed nor in {Path.cwd()}.{near or f' {HOW_TO_NAME}'}"
         ) from error
     except (Exception, SystemExit) as error:
         raise _broken(where, error) from error
@@ -327,26 +327,24 @@ def _torchvision() -> Any:
 
 
 def _import(package: str, extra: str) -> Any:
-    if not _is_installed(package):
-        raise MissingExtraError(f"{package} is not installed. To look at its models: pip install 'autowidth[{extra}]'")
     try:
         return importlib.import_module(package)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == package:
+            raise MissingExtraError(
+                f"{package} is not installed. To look at its models: pip install 'autowidth[{extra}]'"
+            ) from error
         raise MissingExtraError(
             f"{package} is installed but cannot be imported: {_first_line(error)}. Install the one that fits torch "
             f"{torch.__version__}: pip install --upgrade 'autowidth[{extra}]'"
         ) from error
 
 
-def _is_installed(package: str) -> bool:
-    return package in sys.modules or importlib.util.find_spec(package) is not None
-
-
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
 def _unknown(name: str, source: str, known: Iterable[str]) -> TraceError:
-    return TraceError(f"{source} has no model {name!r}.{_nearest(name, known)} {HOW_TO_NAME}")
+    return TraceError(f"{source} has no model {name!r}.{_nearest(name, known) or f' {HOW_TO_NAME}'}")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
+import logging
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -49,14 +52,15 @@ def add_to(commands: Any) -> None:
     which.add_argument("--free", dest="only", action="store_const", const="free", help="only the free axes")
     which.add_argument("--frozen", dest="only", action="store_const", const="frozen", help="only the frozen axes")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--traceback", action="store_true", help="on an error, show where it comes from")
+    parser.add_argument(
+        "--traceback", action="store_true", help="show where an error comes from, and what other code prints"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> str:
     """What to print."""
-    # What the user's code prints must not get into the JSON.
-    with contextlib.redirect_stdout(sys.stderr), Console(stderr=True).status(f"looking at {args.model}"):
+    with Console(file=sys.stderr).status(f"looking at {args.model}"), _hush(args.traceback):
         model, example = build_model(args.model, args.input)
         start = time.perf_counter()
         graph = trace(model, example.args, example.kwargs)
@@ -64,3 +68,16 @@ def run(args: argparse.Namespace) -> str:
     if args.json:
         return as_json(args.model, graph, args.only)
     return as_text(args.model, graph, args.only, seconds)
+
+
+@contextlib.contextmanager
+def _hush(aloud: bool) -> Iterator[None]:
+    """What other code prints is kept out of the result, and PyTorch's complaints about sizes tried out too."""
+    sink = sys.stderr if aloud else io.StringIO()
+    before = logging.root.manager.disable
+    logging.disable(before if aloud else logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+            yield
+    finally:
+        logging.disable(before)

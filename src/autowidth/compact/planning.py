@@ -55,7 +55,7 @@ def make_plan(
     chosen = None if keep is None else _chosen(graph, keep)
     weights = _Weights(tensors, graph, chosen)
     left = [r for mapped in graph.mapped for r in remnants(mapped, weights.source)]
-    dead, stays = (_dead(graph, left, weights) if chosen is None else (chosen, []))
+    dead, stays = _dead(graph, left, weights) if chosen is None else (chosen, [])
     gone = {}
     for axis in graph.free:
         if axis.name in dead:
@@ -140,11 +140,13 @@ def _positions(tensor: Tensor, dim: int) -> Array:
         return np.asarray(data.to(torch.float64).cpu().numpy(), dtype=np.float64)
     moved = data.movedim(dim, 0)
     # Most slices show in their first few entries that they are alive; only the others are read whole.
-    probe = moved[(slice(None), *[slice(0, _PROBE)] * (data.dim() - 1))]
-    silent = (probe.reshape(len(probe), -1) == 0).all(dim=1).nonzero().flatten()
+    probe = moved
+    for other in range(1, data.dim()):
+        probe = probe[(slice(None),) * other + (slice(0, _PROBE),)]
+    silent = (probe.flatten(1) == 0).all(dim=1).nonzero().flatten()
     values = np.full(data.shape[dim], ALIVE)
-    for part in silent.split(_AT_ONCE):
-        zero = (moved.index_select(0, part).reshape(len(part), -1) == 0).all(dim=1)
+    for part in torch.split(silent, _AT_ONCE):
+        zero = (moved.index_select(0, part).flatten(1) == 0).all(dim=1)
         values[part[zero].cpu().numpy()] = 0.0
     return values
 
@@ -254,7 +256,9 @@ def _folds(graph: WidthGraph, left: Sequence[Remnant], gone: Mapping[str, Mask])
         worth = np.where(gone[axis.name], np.broadcast_to(remnant.worth, (axis.size,)), 0.0)
         if not worth.any():
             continue
-        assert contraction.bias is not None and contraction.right is not None and contraction.right_dim is not None
+        assert contraction.bias is not None
+        assert contraction.right is not None
+        assert contraction.right_dim is not None
         tensors = next(m.program.tensors for m in graph.mapped if contraction.call in m.program.calls)
         weight, dim = tensors[contraction.right.id], contraction.right_dim
         piece = next(s for s in axis.slices if (s.tensor, s.dim) == (weight, dim))

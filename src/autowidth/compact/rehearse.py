@@ -1,4 +1,4 @@
-"""Can the forward follow? Axes whose size is written into code are cut on trial, without data, before they count as free.
+"""Can the forward follow? Axes whose size is written into code are cut on trial before they count as free.
 
 An exported program shows numbers where the code may read an attribute (`self.num_heads`), compute a size
 (`x.shape[1] // 2`) or hold a literal (`view(-1, 400)`). So the axes that pass such a place are cut by one unit on a
@@ -167,7 +167,7 @@ def _together(stage: _Stage, graph: WidthGraph, sites: Sequence[_Site]) -> Width
     everything = {n: _one_less(graph.by_name[n]) for names in groups for n in names if n in touched}
     if not everything or len([g for g in groups if g]) < 2 or stage.trial(everything, graph.followers).error is None:
         return graph
-    frozen = {}
+    frozen: dict[str, str] = {}
     for names in groups:
         wider = accepted | {n: everything[n] for n in names}
         error = stage.trial(wider, graph.followers).error if names else None
@@ -204,8 +204,10 @@ class _Stage:
         return _Trial(None if shapes == self.expected else "the shapes of the outputs change")
 
     def proof(self, names: Sequence[str], followers: Sequence[Follower]) -> str | None:
-        """Cut on a copy with random weights, with data, and compare the outputs: the first third of the units, which
-        moves all others, the last third, which moves what is counted from the end, and any third."""
+        """Cut on a copy with random weights, with data, and compare the outputs.
+
+        The first third of the units moves all others, the last third moves what is counted from the end; and any third.
+        """
         rng = np.random.default_rng(0)
         for first in (0.0, 2 / 3, None):
             keep = {}
@@ -258,4 +260,3 @@ class _Stage:
                 leaves = torch.utils._pytree.tree_leaves(output)
                 shapes += [tuple(t.shape) for t in leaves if isinstance(t, Tensor)]
         return shapes
-

@@ -223,7 +223,7 @@ class Units:
                 self._merge(column, part, reason)
             return
         self.freeze_where(column == NOTHING, parts, reason)
-        self.freeze_where(~np.stack(parts).any(axis=0), [column], reason)
+        self.freeze_where(np.stack(parts).max(axis=0) == NOTHING, [column], reason)
         held = self._frozen[column]
         for index in np.unique(held[held > 0]):
             self.freeze_where(held == index, parts, self.reasons[index])
@@ -287,7 +287,7 @@ def _pattern(column: Ids) -> Ids:
 
 
 def _paired(left: list[Ids], right: list[Ids]) -> list[tuple[Ids, Ids]]:
-    """Columns that mean the same factor: first those cut in the same places, then in order; what is over joins the last."""
+    """Columns that mean the same factor: first those cut in the same places, then in order; the rest join the last."""
     pairs: list[tuple[Ids, Ids]] = []
     for column in list(left):
         pattern = _pattern(column)

@@ -20,7 +20,6 @@ Owner = NDArray[np.int64]
 _WINDOW = "slides this window"
 
 
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Slice:
     """Where the units of one axis lie along one dimension of one tensor.
@@ -78,10 +77,10 @@ def _fresh(units: Units, shape: Sequence[int]) -> Dims:
 
 def _walk(program: Program, units: Units, tensors: dict[str, Dims], shapes: Mapping[str, tuple[int, ...]]) -> Flow:
     flow = Flow(units)
-    for value, name in program.tensors.items():
+    for number, name in program.tensors.items():
         if name not in tensors:
             tensors[name] = _fresh(units, shapes[name])
-        flow.dims[value] = tensors[name]
+        flow.dims[number] = tensors[name]
     for value in program.inputs:
         flow.dims[value.id] = fixed_dims(value.shape)
     for call in program.calls:
@@ -185,7 +184,9 @@ class _Numbering:
         every = np.concatenate(order)
         _, first = np.unique(every, return_index=True)
         roots = every[np.sort(first)]
-        keys = np.stack([signature[roots], units.family(roots).astype(np.uint64), units.frozen(roots).astype(np.uint64)])
+        keys = np.stack(
+            [signature[roots], units.family(roots).astype(np.uint64), units.frozen(roots).astype(np.uint64)]
+        )
         _, where, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(where))  # axes in the order in which they are first met
         self.axis[roots] = rank[group.reshape(-1)]
@@ -195,7 +196,9 @@ class _Numbering:
             self.unit[members] = np.arange(len(members))
 
 
-def _gather(numbering: _Numbering, tensors: Mapping[str, Dims], consumed: set[tuple[str, int]], units: Units) -> list[Found]:
+def _gather(
+    numbering: _Numbering, tensors: Mapping[str, Dims], consumed: set[tuple[str, int]], units: Units
+) -> list[Found]:
     sizes = np.zeros(numbering.count, np.int64)
     np.maximum.at(sizes, numbering.axis[numbering.axis >= 0], numbering.unit[numbering.axis >= 0] + 1)
     reasons = np.zeros(numbering.count, np.int64)

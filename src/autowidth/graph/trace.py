@@ -12,12 +12,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.nn.parameter import is_lazy
 
 from autowidth.errors import InputError, TraceError
 from autowidth.graph.inputs import ExampleInputs
@@ -122,7 +124,7 @@ def _refuse(model: nn.Module) -> None:
     if isinstance(model, torch.jit.ScriptModule):
         raise TraceError("the model is a TorchScript module, whose code cannot be exported. Pass the Python module.")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if is_lazy(tensor):
             raise TraceError(f"{name} is not initialised yet (a lazy module). Run the model once on real data first.")
         if tensor.is_meta:
             raise TraceError(
@@ -193,7 +195,7 @@ def _asks_for_mode(model: nn.Module) -> bool:
         if code is None or "training" not in code.co_names:
             continue
         steps = [i for i in dis.get_instructions(code) if i.opname not in ("COPY", "TO_BOOL", "NOT_TAKEN", "CACHE")]
-        for step, after in zip(steps, steps[1:], strict=False):
+        for step, after in pairwise(steps):
             if step.argval == "training" and ("JUMP" in after.opname or after.opname == "UNARY_NOT"):
                 return True
     return False
@@ -249,7 +251,7 @@ class _Reader:
         return value
 
     def _state(self, name: str) -> Tensor:
-        state = self._exported.state_dict
+        state: Mapping[str, Tensor] = self._exported.state_dict
         return state[name] if name in state else self._exported.constants[name]
 
     def _run(self, graph: torch.fx.GraphModule, environment: dict[Any, Any]) -> Any:

@@ -176,7 +176,8 @@ def trace_widths(model: nn.Module, example: ExampleInputs) -> WidthGraph:
     """The graph of a model, before it is tried out whether every forward can follow (see `compact/rehearse.py`)."""
     programs = trace_programs(model, example)
     names = canonical_names(model)
-    tensors = {**dict(model.named_buffers(remove_duplicate=False)), **dict(model.named_parameters(remove_duplicate=False))}
+    tensors: dict[str, torch.Tensor] = dict(model.named_buffers(remove_duplicate=False))
+    tensors |= dict(model.named_parameters(remove_duplicate=False))
     shapes = {first: tuple(tensors[first].shape) for first in dict.fromkeys(names.values())}
     parameters = frozenset(names[n] for n, _ in model.named_parameters())
     found, mapped = infer(programs, shapes)
@@ -219,7 +220,8 @@ def _without_ghosts(found: Sequence[Found], mapped: Sequence[Mapped], parameters
             if known and left.foldable:
                 continue
             what = f"a constant {np.unique(left.worth)[0]:g} that no bias can take up" if known else "not a constant"
-            out[left.axis] = replace(out[left.axis], frozen=said(call, f"still sees a dead unit, whose value is {what}"))
+            reason = said(call, f"still sees a dead unit, whose value is {what}")
+            out[left.axis] = replace(out[left.axis], frozen=reason)
     return out
 
 

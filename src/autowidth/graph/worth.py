@@ -97,12 +97,14 @@ class _Pass:
         self._groups: dict[int, set[int]] = {}
         for count, axes in zip(mapped.counts, mapped.counted, strict=True):
             self._groups.setdefault(id(count.call), set()).update(axes)
-        self._numbers = {v: float(t) for v, t in mapped.program.constants.items() if t.dim() == 0 and not t.is_complex()}
+        self._numbers = {
+            v: float(t) for v, t in mapped.program.constants.items() if t.dim() == 0 and not t.is_complex()
+        }
         self._contracting = {id(c.call) for c in mapped.contractions}
 
     def run(self) -> None:
-        for value in self._mapped.program.tensors:
-            self._worths[value] = self._of_tensor(value)
+        for number in self._mapped.program.tensors:
+            self._worths[number] = self._of_tensor(number)
         for call in self._mapped.program.calls:
             if id(call) in self._contracting:
                 for value in call.tensors():
@@ -132,7 +134,8 @@ class _Pass:
             for alias in self._aliases.get(target.id, {target.id}):
                 before = self._worths.get(alias, {})
                 whole = alias == target.id
-                self._worths[alias] = worths if whole else {a: _agreed(w, worths.get(a)) for a, w in before.items()}
+                joined = {a: _agreed(w, worths.get(a)) for a, w in before.items()}
+                self._worths[alias] = worths if whole else joined
             self._join(target, results)
         elif _may_view(base):
             self._join(target, results)

@@ -81,7 +81,7 @@ class Flow:
         bias: Value | None = None,
         exact: bool = False,
     ) -> None:
-        """Multiply and sum along a dimension of two values. `dims` if only a part of those dimensions is summed over."""
+        """Multiply and sum along a dimension of two values. `dims`: only these parts of them are summed over."""
         a, b = dims or (self.of(left[0])[left[1]], self.of(right[0])[right[1]])
         dim = self.unify(a, b, call, "reads a dimension that cannot change, such as an input")
         self.contractions.append(Contraction(call, dim, left[0], right[0], right[1], bias, exact))
@@ -163,7 +163,9 @@ def register_rule(op: str, like: str) -> None:
     found = rule_for(like)
     if found is None:
         known = ", ".join(sorted(n.removeprefix("aten.") for n in RULES)[:8])
-        raise AutoWidthError(f"there is no rule for {like!r} to be like. Known ones are {known} and {len(RULES)} in all.")
+        raise AutoWidthError(
+            f"there is no rule for {like!r} to be like. Known ones are {known} and {len(RULES)} in all."
+        )
     RULES[op.replace("::", ".")] = found
 
 

@@ -73,9 +73,9 @@ for _d in (1, 2, 3):
     rule(f"avg_pool{_d}d adaptive_avg_pool{_d}d _adaptive_avg_pool{_d}d", worths.averages)(_windowed(_d))
     rule(f"upsample_nearest{_d}d _upsample_nearest_exact{_d}d", worths.carries)(_windowed(_d))
 rule("upsample_linear1d", worths.keeps_zero)(_windowed(1))
-rule("upsample_bilinear2d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa lp_pool2d", worths.keeps_zero)(
-    _windowed(2)
-)
+rule(
+    "upsample_bilinear2d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa lp_pool2d", worths.keeps_zero
+)(_windowed(2))
 rule("upsample_trilinear3d", worths.keeps_zero)(_windowed(3))
 
 

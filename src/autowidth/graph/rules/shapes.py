@@ -54,9 +54,7 @@ def _t(flow: Flow, call: Call) -> Dims:
 @rule("movedim moveaxis", carried)
 def _movedim(flow: Flow, call: Call) -> Dims:
     _, dims = _self(flow, call)
-    source, target = (
-        [a] if isinstance(a, int) else list(a) for a in (call.args[n] for n in list(call.args)[1:3])
-    )
+    source, target = ([a] if isinstance(a, int) else list(a) for a in (call.args[n] for n in list(call.args)[1:3]))
     n = len(dims)
     order: list[int] = [k for k in range(n) if k not in {s % n for s in source}]
     for to, at in sorted(zip([t % n for t in target], [s % n for s in source], strict=True)):
@@ -156,7 +154,9 @@ def _sizes(call: Call, dim: int) -> list[int]:
     return [v.shape[dim] for v in call.outputs]
 
 
-@rule("chunk split.Tensor split.sizes_int tensor_split.sections unsafe_chunk unsafe_split hsplit.int vsplit.int", carried)
+@rule(
+    "chunk split.Tensor split.sizes_int tensor_split.sections unsafe_chunk unsafe_split hsplit.int vsplit.int", carried
+)
 def _chunk(flow: Flow, call: Call) -> Any:
     if isinstance(call.args.get("split_size"), (list, tuple)):
         return _split(flow, call)

@@ -156,8 +156,8 @@ def chooses(state: State, call: Call) -> Worths:
     out = {}
     for x in axes:
         worths = [state.of(v).get(x, np.asarray(ALIVE)) for v in floating] + [np.asarray(n) for n in numbers]
-        first = worths[0]
-        same = np.logical_and.reduce([np.broadcast_to(w == first, np.broadcast_shapes(w.shape, first.shape)) for w in worths])
+        first, *others = np.broadcast_arrays(*worths)
+        same = np.logical_and.reduce([first == first, *[w == first for w in others]])
         out[x] = np.where(same, first, ALIVE)
     return out
 

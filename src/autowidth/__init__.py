@@ -23,6 +23,8 @@ from autowidth.errors import (
 )
 from autowidth.graph.rules import register_rule
 from autowidth.graph.widths import Axis, WidthGraph
+from autowidth.measure.cost import Cost, cost
+from autowidth.measure.counts import Counts, count
 from autowidth.tracing import trace
 
 __version__ = "0.1.0"
@@ -31,6 +33,8 @@ __all__ = [
     "AutoWidthError",
     "Axis",
     "AxisError",
+    "Cost",
+    "Counts",
     "InputError",
     "MissingExtraError",
     "OptimizerError",
@@ -43,6 +47,8 @@ __all__ = [
     "VerificationError",
     "WidthGraph",
     "compact",
+    "cost",
+    "count",
     "load",
     "make_plan",
     "register_rule",

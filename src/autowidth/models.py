@@ -286,6 +286,7 @@ def _called(name: str, factory: Any) -> nn.Module:
                 f"{name} cannot be called without arguments, it needs {', '.join(needed)}. Name a function without "
                 f"arguments that calls it: `def build(): return {name.rpartition(':')[2]}(...)`."
             )
+    torch.manual_seed(0)  # once more: what came before depends on what was imported already
     try:
         model = factory()
     except AutoWidthError:

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import logging
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 
+from autowidth.cli.quiet import hush
 from autowidth.cli.table import as_json, as_text
 from autowidth.models import build_model
 from autowidth.tracing import trace
 
 EXAMPLES = """\
 examples:
-  autowidth inspect resnet18                          a model of torchvision, the same as torchvision:resnet18
-  autowidth inspect timm:convnext_tiny --free         only what can be cut
-  autowidth inspect hf:my_bert/config.json --frozen   only what cannot, with the reasons in full
-  autowidth inspect paper:dec3                        an architecture of autowidth.nets
+  autowidth inspect resnet18                a model of torchvision
+  autowidth inspect timm:convnext_tiny --free
+  autowidth inspect hf:my_bert/config.json --frozen
+  autowidth inspect paper:dec3              an architecture of autowidth.nets
   autowidth inspect my_package.nets:build --input 1x3x64x64
   autowidth inspect nets/mine.py:Net --input 8x16:int64 --input mask=8x16:bool
-  autowidth inspect resnet18 --json | jq '.axes[] | select(.frozen == null) | .name'
+  autowidth inspect resnet18 --json | jq '.axes[] | select(.frozen == null).name'
 
-Weights are random, nothing is downloaded. my_package.nets:build is a function without arguments that returns an
-nn.Module; the current directory is importable.
+Weights are random, nothing is downloaded. my_package.nets:build is a function
+without arguments that returns an nn.Module; the current directory is importable.
 
-The table: P is the number of parameters that make one unit. {0-3} and {a,b} stand for one name each.
+The table: P is the number of parameters that make one unit; {0-3} and {a,b}
+stand for one name each. Reasons are short; --frozen gives them in full.
 
-JSON: model; inputs: {args, kwargs} with shapes and types; parameters; free_share, of the parameters, 0 to 1;
-axes: a list of {name, size, group_size, frozen (null or the reason), producers and consumers: [{tensor, dim}]}.
+JSON: model; inputs: {args, kwargs}, with shapes and types; parameters;
+free_share, of the parameters, 0 to 1; axes: a list of {name, size, group_size,
+frozen (null or the reason), producers and consumers: [{tensor, dim}]}.
 """
 
 
@@ -46,7 +45,7 @@ def add_to(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="torchvision:, timm:, hf:, paper:NAME, or module:factory")
+    parser.add_argument("model", metavar="MODEL", help="torchvision:, timm:, hf: or paper:NAME; or module:factory")
     parser.add_argument("--input", action="append", default=[], metavar="SIZES", help="1x3x224x224; repeat for more")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--free", dest="only", action="store_const", const="free", help="only the free axes")
@@ -60,7 +59,7 @@ def add_to(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> str:
     """What to print."""
-    with Console(file=sys.stderr).status(f"looking at {args.model}"), _hush(args.traceback):
+    with Console(file=sys.stderr).status(f"looking at {args.model}"), hush(args.traceback):
         model, example = build_model(args.model, args.input)
         start = time.perf_counter()
         graph = trace(model, example.args, example.kwargs)
@@ -68,16 +67,3 @@ def run(args: argparse.Namespace) -> str:
     if args.json:
         return as_json(args.model, graph, args.only)
     return as_text(args.model, graph, args.only, seconds)
-
-
-@contextlib.contextmanager
-def _hush(aloud: bool) -> Iterator[None]:
-    """What other code prints is kept out of the result, and PyTorch's complaints about sizes tried out too."""
-    sink = sys.stderr if aloud else io.StringIO()
-    before = logging.root.manager.disable
-    logging.disable(before if aloud else logging.CRITICAL)
-    try:
-        with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-            yield
-    finally:
-        logging.disable(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 
 # What a module's own tensors are called: the module says it all.
 _OWN = ("weight", "bias", "running_mean", "running_var")
@@ -58,7 +58,7 @@ def folded(text: str, width: int) -> list[str]:
         if lines[-1]:
             lines.append("")
         for piece in re.findall(r"[^.,/]+[.,/]*|[.,/]+", word) if cell_len(word) > width else [word]:
-            for part in _chopped(piece, width):
+            for part in chop_cells(piece, width):
                 if cell_len(lines[-1] + part) <= width:
                     lines[-1] += part
                 else:
@@ -89,7 +89,3 @@ def _choice(parts: tuple[str, ...]) -> str:
 
 def _braces(choices: Sequence[str], always: bool = False) -> str:
     return "{" + ",".join(choices) + "}" if always or len(choices) > 1 else choices[0]
-
-
-def _chopped(piece: str, width: int) -> list[str]:
-    return [piece[k : k + width] for k in range(0, len(piece), width)] if cell_len(piece) > width else [piece]

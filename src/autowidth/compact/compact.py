@@ -7,10 +7,10 @@ import copy
 import torch
 from torch import nn
 
-from autowidth.compact.plan import PLAN_ATTRIBUTE, Plan
+from autowidth.compact.compose import attach
+from autowidth.compact.plan import Plan, require_cuts
 from autowidth.compact.surgery import cut_
 from autowidth.compact.verify import require_equal, verify
-from autowidth.errors import PlanError
 from autowidth.graph.inputs import ExampleInputs
 
 
@@ -28,14 +28,10 @@ def compact(model: nn.Module, plan: Plan, verify: bool = True) -> nn.Module:
         >>> small[0].weight.shape, model[0].weight.shape
         (torch.Size([3, 3]), torch.Size([8, 3]))
     """
-    if not plan.cuts:
-        raise PlanError(
-            "the plan is empty: no unit of any free axis is dead, so there is nothing to cut. Train with a penalty "
-            "that kills units, or choose units with make_plan(keep=...)."
-        )
+    require_cuts(plan)
     small = copy.deepcopy(model)
     cut_(small, plan)
-    small.__dict__[PLAN_ATTRIBUTE] = plan
+    attach(small, plan)
     if verify:
         prove(model, small, plan)
     return small

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autowidth.compact.plan import Plan
+from autowidth.compact.compose import attach
+from autowidth.compact.plan import Plan, require_cuts
 from autowidth.compact.surgery import Changed, Positions, commit_, prepare, take
 from autowidth.errors import OptimizerError
 
@@ -37,7 +38,18 @@ def shrink_(model: nn.Module, optimizer: Optimizer | None, plan: Plan) -> None:
 
     Parameters stay the same objects, so the optimizer, its learning-rate schedule and hooks stay as they are. On any
     error, model and optimizer are untouched. A copy of the model held elsewhere (an exponential average) is not cut.
+
+    Example:
+        >>> import torch, autowidth as aw
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> optimizer = torch.optim.Adam(model.parameters())
+        >>> graph = aw.trace(model, torch.randn(1, 3))
+        >>> graph.kill_(model, {"0": [1, 5]})
+        >>> aw.shrink_(model, optimizer, aw.make_plan(model, graph))
+        >>> optimizer.param_groups[0]["params"][0].shape
+        torch.Size([6, 3])
     """
+    require_cuts(plan)
     prepared = prepare(model, plan)
     state: _NewState = []
     if optimizer is not None:
@@ -45,6 +57,7 @@ def shrink_(model: nn.Module, optimizer: Optimizer | None, plan: Plan) -> None:
         state = _new_state(optimizer, prepared.changed)
     commit_(prepared)
     _assign(state)
+    attach(model, plan)
 
 
 def cut_optimizer_(optimizer: Optimizer, changed: Changed) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autowidth.errors import PlanError
+
 FORMAT = 1
 PLAN_ATTRIBUTE = "autowidth_plan"  # where a compact model carries its plan, so that it can be saved with it
 
@@ -97,3 +99,12 @@ class Plan:
         from autowidth.compact.plan_json import plan_from_json
 
         return plan_from_json(text)
+
+
+def require_cuts(plan: Plan) -> None:
+    """Refuse a plan that changes nothing."""
+    if not plan.cuts:
+        raise PlanError(
+            "the plan is empty: no unit of any free axis is dead, so there is nothing to cut. Train with a penalty "
+            "that kills units, or choose units with make_plan(keep=...)."
+        )

@@ -23,7 +23,7 @@ from autowidth.graph.axes import Dim
 from autowidth.graph.infer import Slice
 from autowidth.graph.rules.base import ALIVE, Counted, Worths
 from autowidth.graph.widths import Axis, WidthGraph
-from autowidth.graph.worth import Mapped, Remnant, remnants
+from autowidth.graph.worth import Absorber, Mapped, Remnant, remnants
 
 Mask = NDArray[np.bool_]
 Array = NDArray[np.float64]
@@ -176,7 +176,7 @@ def _dead(graph: WidthGraph, left: Sequence[Remnant], weights: _Weights) -> tupl
             continue
         worth = np.broadcast_to(remnant.worth, (axis.size,))
         known = ~np.isnan(worth)
-        goes = (worth == 0) | (known & remnant.foldable)
+        goes = (worth == 0) | (known & (remnant.absorber is not None))
         dead[axis.name] = dead.get(axis.name, True) & goes
         constant[axis.name] = constant.get(axis.name, True) & known
         if (known & ~goes).any():
@@ -248,27 +248,26 @@ def cuts_for(graph: WidthGraph, keeps: Mapping[str, Mask], zero: bool) -> tuple[
 def _folds(graph: WidthGraph, left: Sequence[Remnant], gone: Mapping[str, Mask]) -> tuple[Fold, ...]:
     """The constants of removed units, position by position, for each bias that takes them up."""
     names = dict(zip(graph.numbers, graph.axes, strict=True))
-    taken: dict[tuple[str, str, int], dict[int, float]] = {}
+    taken: dict[tuple[Absorber, str, int], dict[int, float]] = {}
     for remnant in left:
         axis, contraction = names.get(remnant.axis), remnant.contraction
-        if axis is None or axis.name not in gone or not remnant.foldable:
+        if axis is None or axis.name not in gone or remnant.absorber is None:
             continue
         worth = np.where(gone[axis.name], np.broadcast_to(remnant.worth, (axis.size,)), 0.0)
         if not worth.any():
             continue
-        assert contraction.bias is not None
         assert contraction.right is not None
         assert contraction.right_dim is not None
         tensors = next(m.program.tensors for m in graph.mapped if contraction.call in m.program.calls)
         weight, dim = tensors[contraction.right.id], contraction.right_dim
         piece = next(s for s in axis.slices if (s.tensor, s.dim) == (weight, dim))
-        into = taken.setdefault((tensors[contraction.bias.id], weight, dim), {})
+        into = taken.setdefault((remnant.absorber, weight, dim), {})
         for position in np.flatnonzero(piece.owner >= 0):
             if worth[piece.owner[position]] != 0:
                 into[int(position)] = float(worth[piece.owner[position]])
     return tuple(
-        Fold(bias, weight, dim, tuple(sorted(values)), tuple(values[p] for p in sorted(values)))
-        for (bias, weight, dim), values in taken.items()
+        Fold(into.tensor, weight, dim, tuple(sorted(values)), tuple(values[p] for p in sorted(values)), into.sign)
+        for (into, weight, dim), values in taken.items()
         if values
     )
 

@@ -217,7 +217,7 @@ def _without_ghosts(found: Sequence[Found], mapped: Sequence[Mapped], parameters
                 continue
             call = left.contraction.call
             known = not np.isnan(left.worth).any()
-            if known and left.foldable:
+            if known and left.absorber is not None:
                 continue
             what = f"a constant {np.unique(left.worth)[0]:g} that no bias can take up" if known else "not a constant"
             reason = said(call, f"still sees a dead unit, whose value is {what}")

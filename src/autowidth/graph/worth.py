@@ -12,7 +12,6 @@ Two questions are answered by the same pass:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -44,45 +43,61 @@ class Mapped:
 
 
 @dataclass(frozen=True)
+class Absorber:
+    """The tensor that takes up a constant exactly: a bias, or the running mean of the batch norm that follows."""
+
+    tensor: str
+    sign: int
+
+
+@dataclass(frozen=True)
 class Remnant:
     """What the units of one axis leave behind where they are summed over: zero, a constant, or more (ALIVE)."""
 
     axis: int
     contraction: Contraction
     worth: Array
-    foldable: bool
+    absorber: Absorber | None
 
 
 def remnants(mapped: Mapped, source: Source) -> list[Remnant]:
     """What each axis leaves at each of its contractions."""
     state = _Pass(mapped, source)
     state.run()
-    uses = Counter(v.id for call in mapped.program.calls for v in call.tensors())
+    readers: dict[int, list[Call]] = {}
+    for call in mapped.program.calls:
+        for value in call.tensors():
+            readers.setdefault(value.id, []).append(call)
     found = []
     for contraction, axes in zip(mapped.contractions, mapped.contracted, strict=True):
-        foldable = _foldable(contraction, mapped.program, uses)
+        absorber = _absorber(contraction, mapped.program, readers)
         for axis in axes:
             left = state.before(contraction.call, contraction.left).get(axis, np.asarray(ALIVE))
             if contraction.right is None or contraction.right_dim is None:
-                found.append(Remnant(axis, contraction, left, False))
+                found.append(Remnant(axis, contraction, left, None))
                 continue
             right = state.along(contraction.right, contraction.right_dim).get(axis, np.asarray(ALIVE))
             gone = (left == 0) | (right == 0)
-            found.append(Remnant(axis, contraction, np.where(gone, 0.0, left), foldable))
+            found.append(Remnant(axis, contraction, np.where(gone, 0.0, left), absorber))
     return found
 
 
-def _foldable(contraction: Contraction, program: Program, uses: Mapping[int, int]) -> bool:
-    """Can a constant move into the bias? Only where bias and weight serve this one call."""
-    bias, weight = contraction.bias, contraction.right
-    return (
-        contraction.exact
-        and bias is not None
-        and weight is not None
-        and bias.id in program.tensors
-        and weight.id in program.tensors
-        and uses[bias.id] == uses[weight.id] == 1
-    )
+def _absorber(contraction: Contraction, program: Program, readers: Mapping[int, list[Call]]) -> Absorber | None:
+    """Where a constant can move to: only where it reaches every output alike, and serves this one call."""
+    weight = contraction.right
+    if not contraction.exact or weight is None or weight.id not in program.tensors or len(readers[weight.id]) > 1:
+        return None
+    into, sign = contraction.bias, 1
+    if into is None:
+        result = contraction.call.results()[0]
+        norm = readers.get(result.id, [])
+        if len(norm) != 1 or not norm[0].op.startswith("aten.batch_norm.") or norm[0].args["input"] is not result:
+            return None
+        # Batch statistics shift by the constant themselves, in training; the running mean has to be told.
+        into, sign = norm[0].args["running_mean"], -1
+    if not isinstance(into, Value) or into.id not in program.tensors or len(readers[into.id]) > 1:
+        return None
+    return Absorber(program.tensors[into.id], sign)
 
 
 class _Pass:

@@ -108,9 +108,10 @@ def _masks(graph: WidthGraph, keeps: Mapping[str, Mask] | Plan | None) -> dict[s
         for width in keeps.widths:
             size = graph.by_name[width.axis].size if width.axis in graph.by_name else None
             if size != width.size:
+                found = "there is no such axis" if size is None else f"it has {size}"
                 raise PlanError(
-                    f"this plan is of another network: its axis {width.axis!r} has {width.size} units, and in this graph "
-                    f"{'there is no such axis' if size is None else f'it has {size}'}. Plan again with this graph."
+                    f"this plan is of another network: its axis {width.axis!r} has {width.size} units, and in this "
+                    f"graph {found}. Plan again with this graph."
                 )
             masks[width.axis] = np.isin(np.arange(width.size), width.keep)
     else:
@@ -119,8 +120,8 @@ def _masks(graph: WidthGraph, keeps: Mapping[str, Mask] | Plan | None) -> dict[s
         axis = graph.axis(name)
         if mask.dtype != np.bool_ or mask.shape != (axis.size,):
             raise AxisError(
-                f"keeps[{name!r}] has type {mask.dtype} and shape {list(mask.shape)}; it must be a mask of booleans, one "
-                f"for each of the {axis.size} units, true for those that stay."
+                f"keeps[{name!r}] has type {mask.dtype} and shape {list(mask.shape)}; it must be a mask of booleans, "
+                f"one for each of the {axis.size} units, true for those that stay."
             )
         if not mask.any():
             raise AxisError(f"keeps[{name!r}] keeps no unit, and such a network computes nothing. Keep at least one.")

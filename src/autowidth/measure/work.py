@@ -48,7 +48,7 @@ def _all(value: Value) -> Product:
 
 
 def _linear(call: Call) -> Sequence[Product]:
-    return [_all(call.outputs) + ((call.args["weight"], -1),)]
+    return [(*_all(call.outputs), (call.args["weight"], -1))]
 
 
 def _conv(call: Call) -> Sequence[Product]:
@@ -68,12 +68,12 @@ def _matmul(call: Call) -> Sequence[Product]:
 
 
 def _bilinear(call: Call) -> Sequence[Product]:
-    return [_all(call.outputs) + ((call.args["weight"], 1), (call.args["weight"], 2))]
+    return [(*_all(call.outputs), (call.args["weight"], 1), (call.args["weight"], 2))]
 
 
 def _attention(call: Call) -> Sequence[Product]:
     out, keys, queries = call.outputs, call.args["key"], call.args["query"]
-    return [_all(out)[:-1] + ((keys, -2), (queries, -1)), (*_all(out), (keys, -2))]
+    return [(*_all(out)[:-1], (keys, -2), (queries, -1)), (*_all(out), (keys, -2))]
 
 
 def _einsum(call: Call) -> Sequence[Product]:

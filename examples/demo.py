@@ -107,7 +107,7 @@ def main(out: Path = RUNS) -> None:
         same = torch.equal(loaded(x), after)
     if not same:
         raise SystemExit(f"the network loaded from {path} gives other bits than the saved one")
-    console.print(f"saved to {path.name} ({path.stat().st_size:,} bytes), loaded into a fresh network: equal bits")
+    console.print(f"saved ({path.stat().st_size:,} bytes) and loaded into a fresh network: equal bits")
 
 
 if __name__ == "__main__":

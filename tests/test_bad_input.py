@@ -77,7 +77,7 @@ def test_what_cannot_be_traced(make: object, error: type[Exception], text: str) 
 
 
 def test_a_script_module_is_refused() -> None:
-    with pytest.warns(DeprecationWarning), torch.no_grad():
+    with pytest.warns(DeprecationWarning, match="jit"), torch.no_grad():
         scripted = torch.jit.trace(mlp(), X)
     with pytest.raises(aw.TraceError, match=r"TorchScript module.*Pass the Python module"):
         aw.trace(scripted, X)

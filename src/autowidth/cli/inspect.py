@@ -40,8 +40,8 @@ def add_to(commands: Any) -> None:
     """Add this command to a parser."""
     parser = commands.add_parser(
         "inspect",
-        help="show every width of a model, who writes it, who reads it, and what holds it",
-        description="Shows every width of a model, who writes it, who reads it, and what holds it if it is frozen.",
+        help="show every width of a model: who writes it, who reads it, what holds it",
+        description="Shows every width of a model: who writes it, who reads it, what holds it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

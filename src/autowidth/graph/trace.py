@@ -45,10 +45,11 @@ class Place:
     file: str = ""
     line: int = 0
     code: str = ""
+    own: bool = False  # the line is of the model's code, not of PyTorch's
 
     def __str__(self) -> str:
         name = self.module or "the model itself"
-        return f"{name}, {self.file}:{self.line}" if self.file else name
+        return f"{name}, {self.file}:{self.line}" if self.own else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +136,15 @@ def _refuse(model: nn.Module) -> None:
 
 @contextmanager
 def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Put every module into one mode, and back into its own afterwards."""
-    before = [(m, m.training) for m in model.modules()]
+    """Put every module into one mode, and everything back afterwards: a forward may write attributes."""
+    before = [(m, dict(vars(m))) for m in model.modules()]
     model.train(training)
     try:
         yield
     finally:
-        for module, mode in before:
-            module.training = mode
+        for module, attributes in before:
+            vars(module).clear()
+            vars(module).update(attributes)
 
 
 def _program(model: nn.Module, example: ExampleInputs, training: bool) -> Program:
@@ -306,21 +308,21 @@ class _Reader:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         module, cls = stack[-1] if stack else ("", "")
         cls = cls if isinstance(cls, str) else cls.__qualname__
-        file, line, code = _frame(node.meta.get("stack_trace") or "")
-        return Place(module, cls, file, line, code)
+        return Place(module, cls, *_frame(node.meta.get("stack_trace") or ""))
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)')
 
 
-def _frame(trace: str) -> tuple[str, int, str]:
-    """The innermost line of code that is not PyTorch's own, as (file, line, code)."""
+def _frame(trace: str) -> tuple[str, int, str, bool]:
+    """The innermost line of code that is not PyTorch's own, as (file, line, code, True); else PyTorch's, and False."""
     frames = _FRAME.findall(trace)
     if not frames:
-        return "", 0, ""
-    own = [f for f in frames if "/torch/" not in f[0].replace("\\", "/")] or frames
-    file, line, code = own[-1]
-    return file.replace("\\", "/").rsplit("/", 1)[-1], int(line), code.strip()
+        return "", 0, "", False
+    own = [f for f in frames if "/torch/" not in f[0].replace("\\", "/")]
+    # A layer of PyTorch's has lines of the model further out, but those only call a container.
+    file, line, code = own[-1] if own and frames[-1] == own[-1] else frames[-1]
+    return file.replace("\\", "/").rsplit("/", 1)[-1], int(line), code.strip(), frames[-1] in own
 
 
 def _bind(target: Any, args: Any, kwargs: Any) -> dict[str, Any]:

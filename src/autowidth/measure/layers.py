@@ -76,8 +76,8 @@ def chosen_layers(layers: Sequence[Layer], patterns: str | Sequence[str] | None)
         found = [layer for layer in hidden if not layer.linear] or hidden
         if not found:
             raise AutoWidthError(
-                f"there is no layer to count: {_listed(layers)}, and the classifier does not count. "
-                'Name the layers that do, as in count(model, graph, layers=["*"]).'
+                f"there is no layer to count besides the classifier: {_listed(layers)}. Count others by their names, as in "
+                'count(model, graph, layers=["*"]).'
             )
         return tuple(found)
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)
@@ -91,7 +91,7 @@ def chosen_layers(layers: Sequence[Layer], patterns: str | Sequence[str] | None)
 
 def _listed(layers: Sequence[Layer]) -> str:
     if not layers:
-        return "this network has no convolution and no linear layer whose weight is a parameter"
+        return "this network has no convolution and no linear layer whose weight is a parameter itself"
     names = ", ".join(repr(layer.name) for layer in layers[:6])
     return f"the layers of this network are {names}" + (f" and {len(layers) - 6} more" if len(layers) > 6 else "")
 

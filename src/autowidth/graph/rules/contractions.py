@@ -82,8 +82,16 @@ def _matmul(flow: Flow, call: Call) -> Dims:
     return out + (left[-2:-1] if len(left) > 1 else ()) + (right[-1:] if len(right) > 1 else ())
 
 
-@rule("addmm addmv baddbmm addbmm", worths.alive)
+@rule("addmm", worths.weighs("mat2", "self", 1))
 def _addmm(flow: Flow, call: Call) -> Dims:
+    """A linear layer whose weight is [in, out] (Conv1D of GPT-2)."""
+    shift, a, b = (call.args[n] for n in ("self", "mat1", "mat2"))
+    flow.contract(call, (a, 1), (b, 0), bias=shift if len(shift.shape) == 1 else None, exact=True)
+    return flow.align([flow.of(a)[:-1] + flow.of(b)[-1:], flow.of(shift)], call.outputs.shape, call)
+
+
+@rule("addmv baddbmm addbmm", worths.alive)
+def _addbmm(flow: Flow, call: Call) -> Dims:
     shift, a, b = call.tensors()
     flow.contract(call, (a, len(a.shape) - 1), (b, max(len(b.shape) - 2, 0)))
     made = flow.of(a)[:-1] + (flow.of(b)[-1:] if len(b.shape) > 1 else ())

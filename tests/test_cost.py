@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -31,9 +31,9 @@ FAST = {
 slow = pytest.mark.slow
 
 
-def some(names: set[str]) -> list[Any]:
-    assert names <= {row.name for row in ROWS}
-    return [pytest.param(r, id=r.name, marks=() if r.name in names else slow) for r in ROWS]
+def some(rows: Iterable[Row]) -> list[Any]:
+    assert {row.name for row in ROWS} >= FAST
+    return [pytest.param(r, id=r.name, marks=() if r.name in FAST else slow) for r in rows]
 
 
 @cache
@@ -50,15 +50,14 @@ def flops(model: nn.Module, args: tuple[Any, ...], kwargs: Any) -> int:
 
 
 # ----------------------------------------------------------------------------------------------- over the tiny networks
-@pytest.mark.parametrize("row", some(FAST))
+# PyTorch does not count a bilinear layer; there is a test of its own below.
+@pytest.mark.parametrize("row", some(row for row in ROWS if row.name != "bilinear"))
 def test_multiplications_are_those_that_pytorch_counts(row: Row) -> None:
-    if row.name == "bilinear":
-        pytest.skip("PyTorch does not count a bilinear layer; there is a test of its own")
     args, kwargs = row.draw(seed=0)
     assert 2 * aw.cost(traced(row)).macs == flops(row.model(seed=0), args, kwargs)
 
 
-@pytest.mark.parametrize("row", some(FAST))
+@pytest.mark.parametrize("row", some(ROWS))
 def test_memory_is_that_of_the_tensors(row: Row) -> None:
     model, cost = row.model(seed=0), aw.cost(traced(row))
     assert cost.parameters == size(model)
@@ -66,7 +65,7 @@ def test_memory_is_that_of_the_tensors(row: Row) -> None:
     assert cost.buffer_bytes == sum(b.numel() * b.element_size() for b in model.buffers())
 
 
-@pytest.mark.parametrize("row", some(FAST))
+@pytest.mark.parametrize("row", some(ROWS))
 def test_layers_add_up(row: Row) -> None:
     cost = aw.cost(traced(row))
     assert sum(layer.macs for layer in cost.by_layer) == cost.macs
@@ -77,11 +76,9 @@ def test_layers_add_up(row: Row) -> None:
     assert len({(layer.module, layer.operation) for layer in cost.by_layer}) == len(cost.by_layer)
 
 
-@pytest.mark.parametrize("row", some(FAST))
+@pytest.mark.parametrize("row", some(row for row in ROWS if row.free))
 def test_the_cost_at_other_widths_is_that_of_the_cut_network(row: Row) -> None:
     graph, model = traced(row), row.model(seed=0)
-    if not graph.free:
-        pytest.skip("this row has no free width")
     args, kwargs = row.draw(seed=0)
     before = state(model)
     plan = aw.make_plan(model, graph, keep=kept(graph, some_units(graph, Random(row.name))))
@@ -220,9 +217,9 @@ def test_operations_that_nobody_knows_are_named() -> None:
     ("build", "shape", "macs", "parameters"),
     [
         (dec3, (1, 32, 32), 35_588_096, 1_163_236),  # the paper's digest: 35.6 M
-        (maxout, (1, 24, 24), 36_028_052, 2_622_420),  # 36.0 M
+        (maxout, (1, 24, 24), 35_957_248, 2_622_420),  # 36.0 M
         (lenet5, (1, 28, 28), 2_293_000, 431_080),
-        (maxpool_2d, (1, 32, 32), 19_042_304, 818_980),
+        (maxpool_2d, (1, 32, 32), 18_470_912, 818_980),
         pytest.param(lambda: dec8(512), (3, 224, 224), None, 8_494_632, marks=slow),
         pytest.param(bnet_c, (3, 224, 224), None, 34_493_992, marks=slow),
     ],
@@ -330,9 +327,7 @@ def test_a_plan_of_another_network_is_refused() -> None:
     plan = aw.make_plan(model, graph, keep={"0": [0]})
     strange = replace(plan, widths=(replace(plan.widths[0], axis="stem"),))
     longer = replace(plan, widths=(replace(plan.widths[0], size=9),))
-    with pytest.raises(
-        aw.PlanError, match=r"axis 'stem' has 8 units, and in this graph there is no such axis. Plan again"
-    ):
+    with pytest.raises(aw.PlanError, match=r"axis 'stem' has 8 units, and in this graph there is no such axis"):
         aw.cost(graph, strange)
     with pytest.raises(aw.PlanError, match=r"axis '0' has 9 units, and in this graph it has 8. Plan again"):
         aw.cost(graph, longer)

@@ -24,9 +24,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from autowidth.compact import store
+from autowidth.compact import store, store_file
 from autowidth.compact.plan import PLAN_ATTRIBUTE, Cut, Edit, Fold, Plan, Width
 from autowidth.compact.store import load, save
+from autowidth.compact.store_tensors import DTYPES
 from autowidth.compact.surgery import cut_
 from autowidth.errors import StoreError
 
@@ -325,7 +326,7 @@ def test_tensors_that_share_memory_are_tied_too(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "dtype",
-    [dtype for dtype in store._DTYPES if dtype is not torch.float8_e8m0fnu],  # which has no zero
+    [dtype for dtype in DTYPES if dtype is not torch.float8_e8m0fnu],  # which has no zero
 )
 def test_every_type_comes_back(dtype: torch.dtype, path: Path) -> None:
     class Typed(Mlp):
@@ -534,7 +535,7 @@ def full_disk(tensors: dict[str, Tensor], draft: Path, metadata: dict[str, str])
 
 
 def test_a_full_disk_leaves_no_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "save_file", full_disk)
+    monkeypatch.setattr(store_file, "save_file", full_disk)
     message = (
         f"cannot write {path}: [Errno 28] No space left on device. No file was left behind, and one that was there "
         "before is unchanged. Free some space or choose another place, and save again: the model is untouched."
@@ -554,7 +555,7 @@ def test_a_failed_save_keeps_the_file_before(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(store, step, fail) if "." not in step else monkeypatch.setattr(step, fail)
+    monkeypatch.setattr(store_file, step, fail) if "." not in step else monkeypatch.setattr(step, fail)
     with pytest.raises((StoreError, KeyboardInterrupt)):
         save(small(Mlp, MLP_PLAN), saved)
     monkeypatch.undo()
@@ -677,8 +678,8 @@ def test_tensors_without_a_plan_are_refused(path: Path) -> None:
 def test_a_newer_format_is_refused(saved: Path) -> None:
     rewrite_json(saved, "autowidth", lambda record: record.update(format=2, of_tomorrow=[]))
     assert refused(saved) == (
-        f"{saved} has file format 2, and this version of autowidth ({store._version()}) reads format 1. It was written "
-        "by a newer one: pip install --upgrade autowidth."
+        f"{saved} has file format 2, and this version of autowidth ({store_file.version()}) reads format 1. It was "
+        "written by a newer one: pip install --upgrade autowidth."
     )
 
 
@@ -780,7 +781,7 @@ def forge(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) 
         record = json.loads(metadata["autowidth"])
         change(record, header)
         tensors = {k: (v["dtype"], tuple(v["shape"])) for k, v in header.items() if k != "__metadata__"}
-        digest = store._digest(store._Record(**record), metadata["autowidth.plan"], tensors)
+        digest = store_file.digest(store_file.Record(**record), metadata["autowidth.plan"], tensors)
         metadata.update({"autowidth": json.dumps(record), "autowidth.digest": json.dumps(digest)})
 
     rewrite(path, edit)

@@ -319,7 +319,7 @@ PARTS = (
     Row("slices joined again", image(), (), lambda: net(
         lambda s, x: s.head(torch.cat([F.relu((y := s.stem(x))[:, : s.first]), y[:, s.first :]], 1)),
         stem=conv(3, 7), first=3, head=conv(7, 2)
-    ), may=(3, 4)),
+    ), may=(3, 4, 7)),
     Row("slices joined again, at a literal", image(), (), lambda: net(
         lambda s, x: s.head(torch.cat([F.relu((y := s.stem(x))[:, :3]), y[:, 3:]], 1)), stem=conv(3, 7), head=conv(7, 2)
     ), may=(3, 4), stays=True),

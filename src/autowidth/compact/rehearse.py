@@ -14,7 +14,9 @@ Places on the same line of code are tried together, so a network of fifty equal 
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,30 +55,38 @@ class _Site:
     axes: frozenset[str]
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """What came of running a model with some axes cut."""
-
-    error: str | None
-
-
 def rehearse(model: nn.Module, graph: WidthGraph) -> WidthGraph:
     """The same graph, with the axes frozen that some forward cannot follow, and the attributes that it reads."""
     sites = list(_sites(model, graph))
     if not sites:
         return graph
     stage = _Stage(model, graph)
-    stage.expected = stage.run({}, ())
+    try:
+        stage.expected = stage.run({}, ())
+    except Exception as error:  # whatever the user's code raises; without a rehearsal nothing is assumed
+        touched = {n for s in sites for n in s.axes}
+        reason = f"the code holds sizes, and the model does not run without data: {_line(error)}"
+        return _with_frozen(graph, dict.fromkeys(touched, reason))
     followers: list[Follower] = []
     frozen: dict[str, str] = {}
     for names, group in _classes(graph, sites):
-        found, reason = _try(stage, model, names, group)
-        if reason is None:
+        found, refused = _try(stage, model, names, group)
+        if refused is None:
             followers += [f for f in found if f not in followers]
         else:
-            frozen |= dict.fromkeys(names, reason)
-    axes = tuple(replace(a, frozen=frozen[a.name]) if a.name in frozen else a for a in graph.axes)
-    return _together(stage, replace(graph, axes=axes, followers=tuple(followers)), sites)
+            frozen |= dict.fromkeys(names, refused)
+    return _together(stage, replace(_with_frozen(graph, frozen), followers=tuple(followers)), sites)
+
+
+def _with_frozen(graph: WidthGraph, frozen: Mapping[str, str]) -> WidthGraph:
+    return replace(
+        graph, axes=tuple(replace(a, frozen=frozen[a.name]) if a.name in frozen else a for a in graph.axes)
+    )
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
 
 
 def _sites(model: nn.Module, graph: WidthGraph) -> Iterator[_Site]:
@@ -121,18 +131,19 @@ def _try(stage: _Stage, model: nn.Module, names: list[str], sites: list[_Site]) 
     """Followers that let these axes go, or the reason why they cannot."""
     keeps = {n: _one_less(stage.graph.by_name[n]) for n in names}
     sliced = any(_base(s.call) in _SLICES for s in sites)
-    first = stage.trial(keeps, ())
-    if first.error is None:
-        return [], stage.proof(names, ()) if sliced else None
+    proofs = 3 if sliced else 1 if stage.factors & set(names) else 0
     candidates = _candidates(model, sites)
     kinds = list(dict.fromkeys((cls, f.attribute) for cls, f in candidates))
-    choices = [kinds, *([k] for k in kinds), *([a, b] for i, a in enumerate(kinds) for b in kinds[i + 1 :])]
-    for choice in choices if kinds else []:
+    choices = [[], kinds, *([k] for k in kinds), *([a, b] for i, a in enumerate(kinds) for b in kinds[i + 1 :])]
+    first = None
+    for choice in choices if kinds else [[]]:
         chosen = [f for cls, f in candidates if (cls, f.attribute) in choice]
-        if stage.trial(keeps, chosen).error is None:
-            return chosen, stage.proof(names, chosen) if sliced else None
+        error = stage.trial(keeps, chosen) or stage.proof(names, chosen, proofs)
+        if error is None:
+            return chosen, None
+        first = first or error
     code = sites[0].call.place.code
-    return [], f"its size is written into the code: {code} ({sites[0].call.place}); cut by one unit: {first.error}"
+    return [], f"its size is written into the code: {code} ({sites[0].call.place}); after a cut: {first}"
 
 
 def _base(call: Call) -> str:
@@ -165,24 +176,47 @@ def _together(stage: _Stage, graph: WidthGraph, sites: Sequence[_Site]) -> Width
     touched = {n for s in sites for n in s.axes}
     groups = [[n for n in names if graph.by_name[n].frozen is None] for names, _ in _classes(stage.graph, sites)]
     everything = {n: _one_less(graph.by_name[n]) for names in groups for n in names if n in touched}
-    if not everything or len([g for g in groups if g]) < 2 or stage.trial(everything, graph.followers).error is None:
+    if not everything or len([g for g in groups if g]) < 2 or stage.trial(everything, graph.followers) is None:
         return graph
     frozen: dict[str, str] = {}
     for names in groups:
         wider = accepted | {n: everything[n] for n in names}
-        error = stage.trial(wider, graph.followers).error if names else None
+        error = stage.trial(wider, graph.followers) if names else None
         if error is None:
             accepted = wider
         else:
             frozen |= dict.fromkeys(names, f"the code cannot follow it together with others: {error}")
-    axes = tuple(replace(a, frozen=frozen[a.name]) if a.name in frozen else a for a in graph.axes)
-    return replace(graph, axes=axes)
+    return _with_frozen(graph, frozen)
 
 
 def _one_less(axis: Axis) -> np.ndarray[Any, np.dtype[np.bool_]]:
     keep = np.ones(axis.size, bool)
     keep[-1] = False
     return keep
+
+
+def _factors(graph: WidthGraph) -> set[str]:
+    """Axes that share their positions with another one: shapes alone may fit after a cut of one of them."""
+    owners: dict[tuple[str, int], list[tuple[str, Any]]] = {}
+    for axis in graph.axes:
+        for piece in axis.slices:
+            owners.setdefault((piece.tensor, piece.dim), []).append((axis.name, piece.owner >= 0))
+    shared = set()
+    for pieces in owners.values():
+        crowded = sum(mask.astype(int) for _, mask in pieces) > 1
+        shared |= {name for name, mask in pieces if (mask & crowded).any()}
+    return shared
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """PyTorch logs a traceback whenever a fake run fails, which here is an answer like any other."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 class _Stage:
@@ -192,24 +226,24 @@ class _Stage:
         self.model = model
         self.graph = graph
         self.expected: list[tuple[int, ...]] = []
+        self.factors = _factors(graph)
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
 
-    def trial(self, keeps: Mapping[str, Any], followers: Sequence[Follower]) -> _Trial:
-        """Cut these axes, run, and compare the shapes of the outputs."""
+    def trial(self, keeps: Mapping[str, Any], followers: Sequence[Follower]) -> str | None:
+        """Cut these axes, run, and compare the shapes of the outputs; says what went wrong."""
         try:
             shapes = self.run(keeps, followers)
         except Exception as error:  # whatever the user's code raises says that it cannot follow
-            lines = str(error).strip().splitlines()
-            return _Trial(f"{type(error).__name__}: {lines[0] if lines else ''}"[:160])
-        return _Trial(None if shapes == self.expected else "the shapes of the outputs change")
+            return _line(error)
+        return None if shapes == self.expected else "the shapes of the outputs change"
 
-    def proof(self, names: Sequence[str], followers: Sequence[Follower]) -> str | None:
+    def proof(self, names: Sequence[str], followers: Sequence[Follower], times: int) -> str | None:
         """Cut on a copy with random weights, with data, and compare the outputs.
 
         The first third of the units moves all others, the last third moves what is counted from the end; and any third.
         """
         rng = np.random.default_rng(0)
-        for first in (0.0, 2 / 3, None):
+        for first in (0.0, 2 / 3, None)[:times]:
             keep = {}
             for name in names:
                 size = self.graph.by_name[name].size
@@ -233,7 +267,7 @@ class _Stage:
         try:
             compact(copied, make_plan(copied, replace(self.graph, followers=tuple(followers)), keep))
         except Exception as error:  # as in trial
-            return f"code that picks positions by their numbers does not move along: {str(error).splitlines()[0][:120]}"
+            return f"code that holds numbers does not move along: {str(error).splitlines()[0][:120]}"
         return None
 
     def run(self, keeps: Mapping[str, Any], followers: Sequence[Follower]) -> list[tuple[int, ...]]:
@@ -242,13 +276,13 @@ class _Stage:
         plan = Plan("", (), cuts_for(graph, keeps, False), {}, edits=edits_for(self.model, graph, keeps))
         memo: dict[int, Any] = {}
         shapes = []
-        with self._mode, torch.no_grad():
-            for parameter in self.model.parameters():
-                fake = self._mode.from_tensor(parameter.detach())
-                memo[id(parameter)] = nn.Parameter(fake, requires_grad=parameter.requires_grad)
-            for buffer in self.model.buffers():
-                memo[id(buffer)] = self._mode.from_tensor(buffer)
-            fake_model = copy.deepcopy(self.model, memo)
+        for parameter in self.model.parameters():
+            fake = self._mode.from_tensor(parameter.detach())
+            memo[id(parameter)] = nn.Parameter(fake, requires_grad=parameter.requires_grad)
+        for buffer in self.model.buffers():
+            memo[id(buffer)] = self._mode.from_tensor(buffer)
+        fake_model = copy.deepcopy(self.model, memo)
+        with self._mode, torch.no_grad(), _silent():
             cut_(fake_model, plan)
             example = self.graph.example
             args, kwargs = torch.utils._pytree.tree_map_only(

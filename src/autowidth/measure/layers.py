@@ -76,8 +76,8 @@ def chosen_layers(layers: Sequence[Layer], patterns: str | Sequence[str] | None)
         found = [layer for layer in hidden if not layer.linear] or hidden
         if not found:
             raise AutoWidthError(
-                f"there is no layer to count besides the classifier: {_listed(layers)}. Count others by their names, as in "
-                'count(model, graph, layers=["*"]).'
+                f"there is no layer to count besides the classifier: {_listed(layers)}. "
+                'Count others by their names, as in count(model, graph, layers=["*"]).'
             )
         return tuple(found)
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)

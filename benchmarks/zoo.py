@@ -7,7 +7,8 @@
 For each model: seconds of `torch.export` alone, of `trace` (which holds one or two exports) and of `make_plan`, the
 share of parameters that is free, and, for models under 200 M parameters, 30 % of the units of every free axis drawn at
 random, killed, planned and cut; the largest difference of the outputs relative to the largest output, in float64.
-Inputs are 96 x 96 where a model takes any size, else its own size. Batch norm statistics and affine parameters are random too, so that nothing is hidden by ones and zeros.
+Inputs are 96 x 96 where a model takes any size, else its own size. Batch norm statistics and affine parameters are
+random too, so that nothing is hidden by ones and zeros.
 """
 
 from __future__ import annotations

@@ -76,8 +76,11 @@ def remnants(mapped: Mapped, source: Source) -> list[Remnant]:
             if contraction.right is None or contraction.right_dim is None:
                 found.append(Remnant(axis, contraction, left, None))
                 continue
-            right = state.along(contraction.right, contraction.right_dim).get(axis, np.asarray(ALIVE))
-            gone = (left == 0) | (right == 0)
+            # A parameter that happens to be zero where it reads is no proof: its gradient can bring it back (a head
+            # that starts at zero). Two activations are zero together.
+            reads = contraction.right.id in mapped.program.tensors
+            right = {} if reads else state.before(contraction.call, contraction.right)
+            gone = (left == 0) | (right.get(axis, np.asarray(ALIVE)) == 0)
             found.append(Remnant(axis, contraction, np.where(gone, 0.0, left), absorber))
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autowidth.graph.axes import Dims, fixed_dims
 from autowidth.graph.rules import worths
 from autowidth.graph.rules.base import Flow, rule
-from autowidth.graph.trace import Call, Value
+from autowidth.graph.trace import Call
 
 
 def _elementwise(flow: Flow, call: Call) -> Dims:
@@ -33,9 +33,14 @@ rule(
     "conj resolve_conj resolve_neg real _conj requires_grad",
     worths.carries,
 )(_same)
-rule("dropout feature_dropout alpha_dropout feature_alpha_dropout rrelu native_dropout", worths.keeps_zero)(
-    lambda flow, call: flow.broadcast([call.args["input" if "input" in call.args else "self"]], _shape(call), call)
-)
+
+
+def _dropped(flow: Flow, call: Call) -> Dims:
+    return flow.of(call.tensors()[0])
+
+
+rule("dropout feature_dropout rrelu", worths.keeps_zero)(_dropped)
+rule("alpha_dropout feature_alpha_dropout", worths.alive)(_dropped)  # zero does not stay zero in training
 
 rule("add sub rsub", worths.adds)(_elementwise)
 rule("mul multiply logical_and bitwise_and", worths.multiplies)(_elementwise)
@@ -98,8 +103,3 @@ def _constant(flow: Flow, call: Call) -> Dims:
 def _assert(flow: Flow, call: Call) -> None:
     """Checks of the exporter: nothing comes out."""
 
-
-def _shape(call: Call) -> tuple[int, ...]:
-    first = call.outputs[0] if isinstance(call.outputs, tuple) else call.outputs
-    assert isinstance(first, Value)
-    return first.shape

@@ -149,17 +149,21 @@ def test_what_one_operation_costs(name: str) -> None:
     assert cost.uncounted == ()
 
 
-def test_an_einsum_follows_its_path() -> None:
-    class Path(nn.Module):
-        def __init__(self, path: list[int]) -> None:
-            super().__init__()
-            self.path, self.w, self.v = path, param(3, 4), param(4, 5)
+@pytest.mark.parametrize(
+    ("path", "macs"),
+    [
+        ([], 2 * 3 * 4 + 2 * 4 * 5 + 2 * 5 * 6),
+        ([0, 1, 0, 1, 0, 1], 2 * 3 * 4 + 4 * 5 * 6 + 2 * 4 * 6),
+        ([1, 2, 1, 2, 0, 1], 3 * 4 * 5 + 3 * 5 * 6 + 2 * 3 * 6),
+    ],
+)
+def test_an_einsum_follows_its_path(path: list[int], macs: int) -> None:
+    """What two operands make becomes the last one; without a path it goes from the left."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.ops.aten.einsum.default("bi,ij,jk->bk", [x, self.w, self.v], path=self.path)
+    def forward(x: torch.Tensor, *ws: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.einsum.default("bi,ij,jk,kl->bl", [x, *ws], path=path or None)
 
-    left, right = (aw.cost(aw.trace(Path(path), torch.randn(2, 3))).macs for path in ([0, 1, 0, 1], [1, 2, 0, 1]))
-    assert (left, right) == (2 * 3 * 4 + 2 * 4 * 5, 3 * 4 * 5 + 2 * 3 * 5)
+    assert aw.cost(aw.trace(weights(forward, (3, 4), (4, 5), (5, 6)), torch.randn(2, 3))).macs == macs
 
 
 def test_the_batch_is_that_of_the_example() -> None:
@@ -203,6 +207,12 @@ def test_parameters_that_are_not_read_are_listed_apart() -> None:
     unread = {layer.module: layer.parameters for layer in cost.by_layer if not layer.operation}
     assert unread == {"side.0": 36, "side.1.0": 12, "side.3": 14}
     assert not any(layer.macs or layer.feature_bytes for layer in cost.by_layer if not layer.operation)
+
+
+def test_parameters_that_nobody_reads_have_the_type_of_the_others() -> None:
+    model = net(lambda s, x: s.a(x), a=nn.Linear(3, 4), unused=nn.Linear(2, 5)).double()
+    cost = aw.cost(aw.trace(model, torch.randn(1, 3).double()))
+    assert cost.parameter_bytes == 8 * cost.parameters == 8 * (16 + 15)
 
 
 def test_operations_that_nobody_knows_are_named() -> None:

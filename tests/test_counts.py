@@ -217,15 +217,16 @@ def test_a_residual_network() -> None:
     graph = aw.trace(model, image(64, 3))
     graph.kill_(model, {"layer1.0.conv1": range(8)})
     with torch.no_grad():
+        model.bn1.weight[-4:] = model.bn1.bias[-4:] = 0  # what reads the stem alone reads zeros, what comes later not
         norm = model.layer1[0].bn2
         norm.weight[:16] = norm.bias[:16] = 0  # the rows of conv2 are not zero
     counts = aw.count(model, graph)
     dead = {row.name: row.neurons - row.alive for row in counts.layers if row.alive < row.neurons}
-    assert dead == {"layer1.0.conv1": 8, "layer1.0.conv2": 16}
+    assert dead == {"conv1": 4, "layer1.0.conv1": 8, "layer1.0.conv2": 16}
     groups = {row.name: row.group_size for row in counts.layers}
     assert groups["layer1.0.conv1"] == groups["layer1.1.conv2"] == 64 * 9 + 2  # batch norm's scale and shift
     gone = 8 * (64 * 9 + 2) + 8 * 64 * 9  # neurons of conv1, and what reads them
-    stray = 16 * (64 - 8) * 9 + 16 * 2  # rows of conv2, still read and written by others
+    stray = 16 * (64 - 8) * 9 + 16 * 2 + 4 * (3 * 49 + 2)  # neurons whose units others write too
     assert counts.all_parameters - counts.kept_parameters == gone + stray
     assert size(model) - size(aw.compact(model, aw.make_plan(model, graph))) == gone
 
@@ -258,6 +259,13 @@ def test_what_loses_its_last_entry_is_dead_in_turn() -> None:
     assert (counts.dead_neurons, counts.dead_parameters) == (1, 4)  # by their own entries
     assert counts.all_parameters - counts.kept_parameters == 4 + 3 * 9 + 2 * 25
     assert counts.all_parameters - counts.kept_parameters_fc == 4 + 2 * 25
+
+
+def test_what_loses_all_its_inputs_at_once_is_dead_in_turn() -> None:
+    layers = [nn.Linear(3, 2), nn.Linear(2, 5, bias=False), nn.Linear(5, 4, bias=False), nn.Linear(4, 2)]
+    model, graph = chained(*layers, shape=(1, 3))
+    counts = aw.count(zero_(model, {"0": 2}), graph)
+    assert (counts.dead_neurons, counts.kept_parameters, counts.kept_parameters_fc) == (2, 2, 2)
 
 
 def test_a_bias_keeps_a_neuron_without_inputs() -> None:
@@ -307,17 +315,51 @@ def test_scale_and_shift_belong_to_the_neuron(bias: bool) -> None:
     assert aw.count(model, graph).dead_neurons == 1
 
 
-def test_a_norm_that_others_read_with_is_not_of_the_neuron() -> None:
-    def forward(s: Any, x: torch.Tensor) -> torch.Tensor:
-        y = s.a(x)
-        return s.head(s.norm(y) + y)
+FOREIGN = {
+    "others read the layer too": (lambda s, x: s.head(s.norm(y := s.a(x)) + y), 4),
+    "others are normed with it": (lambda s, x: s.head(s.norm(s.a(x)) + s.norm(s.b(x))), 4),
+    "it scales something else": (lambda s, x: s.head(s.norm(s.a(x))), 3),
+}
 
-    model = net(forward, a=nn.Conv2d(3, 4, 1), norm=nn.BatchNorm2d(4), head=nn.Conv2d(4, 2, 1))
-    graph = aw.trace(model, torch.randn(2, 3, 5, 5))
+
+@pytest.mark.parametrize("why", FOREIGN)
+def test_a_norm_is_not_of_the_neuron_if(why: str) -> None:
+    forward, rank = FOREIGN[why]
+    if rank == 3:  # four tokens of four units: the norm is over the tokens
+        model = net(forward, a=nn.Linear(3, 4), norm=nn.BatchNorm1d(4), head=nn.Linear(4, 2))
+    else:
+        a, b = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
+        model = net(forward, a=a, b=b, norm=nn.BatchNorm2d(4), head=nn.Conv2d(4, 2, 1))
+    graph = aw.trace(model, torch.randn((2, 4, 3) if rank == 3 else (2, 3, 5, 5)))
     with torch.no_grad():
         model.norm.weight[:] = model.norm.bias[:] = 0
     counts = aw.count(model, graph)
-    assert (counts.layers[0].group_size, counts.dead_neurons) == (4, 0)
+    assert {row.group_size for row in counts.layers} == {4}
+    assert counts.dead_neurons == 0
+
+
+def test_a_dead_neuron_takes_its_bias_along() -> None:
+    """Scale and shift are zero, and the stream that the neuron writes lives on."""
+    model = net(
+        lambda s, x: s.head((y := s.stem(x)) + s.norm(s.a(y))),
+        stem=nn.Conv2d(3, 4, 1), a=nn.Conv2d(4, 4, 1), norm=nn.BatchNorm2d(4), head=nn.Conv2d(4, 2, 1),
+    )  # fmt: skip
+    graph = aw.trace(without_zeros(model), torch.randn(2, 3, 5, 5))
+    with torch.no_grad():
+        model.norm.weight[0] = model.norm.bias[0] = 0
+    counts = aw.count(model, graph)
+    assert counts.all_parameters - counts.kept_parameters == counts.dead_parameters == 4 + 1 + 2
+
+
+def test_only_the_readers_go_where_columns_alone_are_induced() -> None:
+    """A unit whose scale is zero is a constant: with all that makes it, or with its columns alone."""
+    model, graph = chained(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2), shape=(2, 3))
+    with torch.no_grad():
+        model[1].weight[0] = 0
+    counts = aw.count(model, graph)
+    assert counts.dead_neurons == 0
+    assert counts.all_parameters - counts.kept_parameters == 4 + 2 + 2
+    assert counts.all_parameters - counts.kept_parameters_fc == 1 + 2
 
 
 def test_rows_of_a_transposed_convolution() -> None:

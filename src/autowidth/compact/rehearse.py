@@ -79,9 +79,7 @@ def rehearse(model: nn.Module, graph: WidthGraph) -> WidthGraph:
 
 
 def _with_frozen(graph: WidthGraph, frozen: Mapping[str, str]) -> WidthGraph:
-    return replace(
-        graph, axes=tuple(replace(a, frozen=frozen[a.name]) if a.name in frozen else a for a in graph.axes)
-    )
+    return replace(graph, axes=tuple(replace(a, frozen=frozen[a.name]) if a.name in frozen else a for a in graph.axes))
 
 
 def _line(error: Exception) -> str:

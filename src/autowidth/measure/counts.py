@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from autowidth.compact.planning import _fitting, _Weights
-from autowidth.graph.rules.base import Worths
 from autowidth.graph.widths import Axis, WidthGraph
 from autowidth.graph.worth import remnants
 from autowidth.measure.layers import Layer, chosen_layers, find_layers
@@ -193,15 +192,9 @@ def _gone(graph: WidthGraph, tensors: Mapping[str, Tensor], alive: Alive) -> lis
     # Of matrices only the zeros matter, of vectors the constants too.
     now = {n: t * alive[n] if t.dim() < 2 else alive[n] for n, t in tensors.items() if n in alive}
     weights = _Weights({**tensors, **now}, graph, None)
-    read = {(piece.tensor, piece.dim) for axis in graph.axes for piece in axis.consumers}
-
-    def source(tensor: str, dim: int) -> Worths:
-        # A neuron is not dead because no one reads it: zero columns are left out of sight.
-        return {} if (tensor, dim) in read else weights.source(tensor, dim)
-
     axes = dict(zip(graph.numbers, graph.axes, strict=True))
     gone: dict[int, Mask] = {}
-    for remnant in (r for mapped in graph.mapped for r in remnants(mapped, source)):
+    for remnant in (r for mapped in graph.mapped for r in remnants(mapped, weights.source)):
         axis = axes.get(remnant.axis)
         if axis is not None:
             worth = np.broadcast_to(remnant.worth, (axis.size,))

@@ -68,14 +68,16 @@ def _windowed(spatial: int) -> Any:
     return flow_rule
 
 
+rule("_adaptive_avg_pool2d", worths.averages)(_windowed(2))
+rule("_adaptive_avg_pool3d", worths.averages)(_windowed(3))
 for _d in (1, 2, 3):
     rule(f"max_pool{_d}d adaptive_max_pool{_d}d max_pool{_d}d_with_indices", worths.carries)(_windowed(_d))
-    rule(f"avg_pool{_d}d adaptive_avg_pool{_d}d _adaptive_avg_pool{_d}d", worths.averages)(_windowed(_d))
+    rule(f"avg_pool{_d}d adaptive_avg_pool{_d}d", worths.averages)(_windowed(_d))
     rule(f"upsample_nearest{_d}d _upsample_nearest_exact{_d}d", worths.carries)(_windowed(_d))
 rule("upsample_linear1d", worths.keeps_zero)(_windowed(1))
-rule(
-    "upsample_bilinear2d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa lp_pool2d", worths.keeps_zero
-)(_windowed(2))
+rule("upsample_bilinear2d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa ", worths.keeps_zero)(
+    _windowed(2)
+)
 rule("upsample_trilinear3d", worths.keeps_zero)(_windowed(3))
 
 
@@ -87,7 +89,7 @@ def _grid_sample(flow: Flow, call: Call) -> Dims:
     return (*dims[:2], *fixed_dims(call.outputs.shape[2:]))
 
 
-@rule("softmax log_softmax _softmax _log_softmax softmin cumsum cumprod logcumsumexp", worths.alive)
+@rule("softmax log_softmax _softmax _log_softmax cumsum cumprod logcumsumexp", worths.alive)
 def _mixes(flow: Flow, call: Call) -> Dims:
     dims = flow.of(call.args["self"])
     if dims:

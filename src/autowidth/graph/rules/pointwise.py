@@ -19,7 +19,7 @@ def _same(flow: Flow, call: Call) -> Dims:
 # One operand: what a dead unit becomes is found by trying the operation on the constant.
 rule(
     "relu relu6 hardtanh leaky_relu elu selu celu gelu silu mish hardswish hardsigmoid sigmoid log_sigmoid softplus "
-    "softsign tanh tanhshrink hardshrink softshrink threshold exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square "
+    "tanh hardshrink softshrink threshold exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square "
     "abs neg negative positive reciprocal sign sgn sin cos tan asin acos atan sinh cosh asinh acosh atanh erf erfc "
     "erfinv ceil floor round trunc fix frac clamp clamp_min clamp_max clip nan_to_num logit logical_not "
     "bitwise_not isnan isinf isfinite pow.Tensor_Scalar pow_.Scalar eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar "
@@ -29,8 +29,8 @@ rule(
 
 # Copies and casts, and what training adds: values are moved, not changed.
 rule(
-    "alias clone contiguous detach to _to_copy type_as float double half bfloat16 lift lift_fresh lift_fresh_copy "
-    "conj resolve_conj resolve_neg real _conj requires_grad",
+    "alias clone contiguous detach to _to_copy type_as lift lift_fresh lift_fresh_copy "
+    "conj resolve_conj resolve_neg real _conj ",
     worths.carries,
 )(_same)
 
@@ -102,4 +102,3 @@ def _constant(flow: Flow, call: Call) -> Dims:
 @rule("_assert_tensor_metadata _assert_async _assert_scalar sym_constrain_range_for_size", worths.alive)
 def _assert(flow: Flow, call: Call) -> None:
     """Checks of the exporter: nothing comes out."""
-

@@ -154,17 +154,13 @@ def _sizes(call: Call, dim: int) -> list[int]:
     return [v.shape[dim] for v in call.outputs]
 
 
-@rule(
-    "chunk split.Tensor split.sizes_int tensor_split.sections unsafe_chunk unsafe_split hsplit.int vsplit.int", carried
-)
+@rule("chunk split.Tensor tensor_split.sections unsafe_chunk unsafe_split hsplit.int vsplit.int", carried)
 def _chunk(flow: Flow, call: Call) -> Any:
-    if isinstance(call.args.get("split_size"), (list, tuple)):
-        return _split(flow, call)
     dim = call.args.get("dim", 1 if "hsplit" in call.op else 0)
     return _parts(flow, call, dim, _sizes(call, dim), equal=True)
 
 
-@rule("split.default split_with_sizes unsafe_split_with_sizes tensor_split.indices", carried)
+@rule("split.sizes split_with_sizes unsafe_split_with_sizes tensor_split.indices", carried)
 def _split(flow: Flow, call: Call) -> Any:
     dim = call.args["dim"]
     return _parts(flow, call, dim, _sizes(call, dim), equal=False)
@@ -262,7 +258,7 @@ def _repeats(call: Call) -> bool:
 
 
 @rule("pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
-      "replication_pad3d zero_pad2d", worths.pads)  # fmt: skip
+      "replication_pad3d ", worths.pads)  # fmt: skip
 def _pad(flow: Flow, call: Call) -> Dims:
     _, dims = _self(flow, call)
     pads = call.args.get("pad", call.args.get("padding"))

@@ -76,7 +76,7 @@ def maps(state: State, call: Call) -> Worths:
             given = torch.from_numpy(values.copy())
             after = call.target(given, **rest).to(torch.float64).numpy()
             for value, image in zip(values, after, strict=True):
-                result[worth == value] = image
+                result[worth == value] = image if np.isfinite(image) else ALIVE
         out[axis] = result
     return out
 

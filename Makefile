@@ -1,6 +1,6 @@
 # Every target does its own set-up: a virtual environment in .venv, with the versions of constraints.txt.
 #   make test   the fast suite, under 3 minutes on 2 cores      make demo   a network loses its dead neurons
-#   make slow   everything, the model zoos too                  make lint   ruff and mypy
+#   make slow   the rest: the model zoos                        make lint   ruff and mypy
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
@@ -20,7 +20,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
 slow: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --hypothesis-profile=slow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

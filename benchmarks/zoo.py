@@ -126,10 +126,11 @@ def timed(work: Any) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def run_all(zoo: str, only: str, limit_s: int, folder: Path) -> None:
+def run_all(zoo: str, only: str, part: str, limit_s: int, folder: Path) -> None:
     """Measure what has not been measured yet, each model in a process of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in names(zoo):
+    mine, parts = map(int, part.split("/"))
+    for name in names(zoo)[mine::parts]:
         target = folder / f"{name}.json"
         if only not in name or target.exists():
             continue
@@ -197,6 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("zoo", choices=["torchvision"])
     parser.add_argument("--only", default="", help="models whose name holds this")
+    parser.add_argument("--part", default="0/1", help="every n-th model from the i-th on: 0/2 and 1/2 side by side")
     parser.add_argument("--one", help="measure one model in this process and print JSON")
     parser.add_argument("--table", action="store_true", help="write the table of what has been measured")
     parser.add_argument("--limit", type=int, default=600, help="seconds for one model")
@@ -210,7 +212,7 @@ def main() -> None:
         target.write_text(table(given.zoo, folder))
         print(target.read_text())
     else:
-        run_all(given.zoo, given.only, given.limit, folder)
+        run_all(given.zoo, given.only, given.part, given.limit, folder)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,10 @@ torch.set_num_threads(1)
 autowidth.graph.infer.STRICT = True  # a rule that fails is raised here, where a user gets a frozen axis
 
 # No deadline: the first export of a process takes a hundred times longer than the second. Derandomized: a suite that
-# is red for one change is red for that change alone; `make slow` draws far more examples.
+# is red for one change is red for that change alone.
 _CALM = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("fast", max_examples=25, **_CALM)
-settings.register_profile("slow", max_examples=250, **_CALM)
-settings.load_profile("fast")
+settings.register_profile("calm", max_examples=40, **_CALM)
+settings.load_profile("calm")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

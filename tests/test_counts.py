@@ -315,9 +315,14 @@ def test_scale_and_shift_belong_to_the_neuron(bias: bool) -> None:
     assert aw.count(model, graph).dead_neurons == 1
 
 
+def twice(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return s.head(s.norm(s.a(x)) + s.other(s.a(x + 1)))
+
+
 FOREIGN = {
     "others read the layer too": (lambda s, x: s.head(s.norm(y := s.a(x)) + y), 4),
     "others are normed with it": (lambda s, x: s.head(s.norm(s.a(x)) + s.norm(s.b(x))), 4),
+    "there is another one": (twice, 4),
     "it scales something else": (lambda s, x: s.head(s.norm(s.a(x))), 3),
 }
 
@@ -329,7 +334,7 @@ def test_a_norm_is_not_of_the_neuron_if(why: str) -> None:
         model = net(forward, a=nn.Linear(3, 4), norm=nn.BatchNorm1d(4), head=nn.Linear(4, 2))
     else:
         a, b = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
-        model = net(forward, a=a, b=b, norm=nn.BatchNorm2d(4), head=nn.Conv2d(4, 2, 1))
+        model = net(forward, a=a, b=b, norm=nn.BatchNorm2d(4), other=nn.BatchNorm2d(4), head=nn.Conv2d(4, 2, 1))
     graph = aw.trace(model, torch.randn((2, 4, 3) if rank == 3 else (2, 3, 5, 5)))
     with torch.no_grad():
         model.norm.weight[:] = model.norm.bias[:] = 0
@@ -349,6 +354,14 @@ def test_a_dead_neuron_takes_its_bias_along() -> None:
         model.norm.weight[0] = model.norm.bias[0] = 0
     counts = aw.count(model, graph)
     assert counts.all_parameters - counts.kept_parameters == counts.dead_parameters == 4 + 1 + 2
+
+
+def test_a_shared_bias_belongs_to_the_first_layer() -> None:
+    model = net(lambda s, x: s.head(s.a(x) * s.b(x)), a=nn.Linear(3, 4), b=nn.Linear(3, 4), head=nn.Linear(4, 2))
+    model.b.bias = model.a.bias
+    counts = aw.count(model, aw.trace(model, torch.randn(1, 3)))
+    assert [row.group_size for row in counts.layers] == [4, 3]
+    assert counts.layer_parameters + 10 == counts.all_parameters == size(model)
 
 
 def test_only_the_readers_go_where_columns_alone_are_induced() -> None:

@@ -121,7 +121,7 @@ def test_random_networks_are_cut_exactly(model: nn.Module, random: Random) -> No
 
 
 @pytest.mark.slow
-@settings(calm, max_examples=400)
+@settings(calm, max_examples=250)
 @given(networks(5), st.randoms(use_true_random=False))
 def test_many_random_networks_are_cut_exactly(model: nn.Module, random: Random) -> None:
     check(model, random)

@@ -148,11 +148,9 @@ def _last(program: Program, called: Mapping[int, str]) -> set[str]:
     """The layers that reach an output through no other layer."""
     reach: dict[int, set[str]] = {}
     for call in program.calls:
-        inputs = call.tensors()
-        before = set().union(*(reach.get(v.id, set()) for v in inputs))
+        before = set().union(*(reach.get(v.id, set()) for v in call.tensors()))
         after = {called[id(call)]} if id(call) in called else before
-        in_place = inputs[:1] if operation(call).endswith("_") else []
-        reach |= {v.id: after for v in [*call.results(), *in_place]}
+        reach |= {v.id: after for v in call.results()}
     return set().union(*(reach.get(v.id, set()) for v in program.outputs))
 
 

@@ -24,7 +24,8 @@ OPTIMIZERS: dict[str, Make] = {
     "AdamW, foreach": lambda p: AdamW(p, lr=1e-2, foreach=True),
     "RMSprop": lambda p: RMSprop(p, lr=1e-3, momentum=0.9, centered=True),
     "Adagrad": lambda p: Adagrad(p, lr=1e-2),
-    "NAdam": lambda p: NAdam(p),
+    # Gently: at its default rate one rounding of the weights moves this loss by 2e-12 within ten steps, cut or not.
+    "NAdam": lambda p: NAdam(p, lr=2e-4),
 }
 
 

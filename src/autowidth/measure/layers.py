@@ -26,6 +26,8 @@ from autowidth.measure.work import operation
 _CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 _NORMS = frozenset("batch_norm instance_norm group_norm".split())
 
+Readers = dict[int, list[Call | None]]
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -106,7 +108,8 @@ def find_layers(graph: WidthGraph) -> tuple[Layer, ...]:
             if id(call) in called:
                 uses.setdefault(called[id(call)], []).append((mapped, call))
         last |= _last(mapped.program, called)
-    norms = {weight: _norm(calls) for weight, calls in uses.items()}
+    readers = {id(mapped): _readers(mapped.program) for mapped in graph.mapped}
+    norms = {weight: _norm([(m, call, readers[id(m)]) for m, call in calls]) for weight, calls in uses.items()}
     claims = Counter(name for norm in norms.values() for name in norm)
     taken: set[str] = set()
     layers = []
@@ -154,16 +157,23 @@ def _last(program: Program, called: Mapping[int, str]) -> set[str]:
     return set().union(*(reach.get(v.id, set()) for v in program.outputs))
 
 
-def _norm(calls: Sequence[tuple[Mapped, Call]]) -> tuple[str, ...]:
+def _readers(program: Program) -> Readers:
+    """Who reads each value; None stands for the world outside."""
+    found: Readers = {value.id: [None] for value in program.outputs}
+    for call in program.calls:
+        for number in {value.id for value in call.tensors()}:
+            found.setdefault(number, []).append(call)
+    return found
+
+
+def _norm(calls: Sequence[tuple[Mapped, Call, Readers]]) -> tuple[str, ...]:
     """Scale and shift of the one norm that reads every output of a layer, alone and unit by unit."""
     found: set[tuple[str, ...]] = set()
-    for mapped, call in calls:
-        program, out = mapped.program, call.outputs
-        readers = [c for c in program.calls if any(v.id == out.id for v in c.tensors())]
-        shown = any(v.id == out.id for v in program.outputs)
-        if len(readers) != 1 or shown or operation(readers[0]) not in _NORMS:
+    for mapped, call, readers in calls:
+        reader, *more = readers.get(call.outputs.id, [None])
+        if reader is None or more or operation(reader) not in _NORMS:
             return ()
-        found.add(_scale_and_shift(mapped, call, readers[0]))
+        found.add(_scale_and_shift(mapped, call, reader))
     return found.pop() if len(found) == 1 else ()
 
 

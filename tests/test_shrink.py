@@ -25,7 +25,7 @@ OPTIMIZERS: dict[str, Make] = {
     "RMSprop": lambda p: RMSprop(p, lr=1e-3, momentum=0.9, centered=True),
     "Adagrad": lambda p: Adagrad(p, lr=1e-2),
     # Gently: at its default rate one rounding of the weights moves this loss by 2e-12 within ten steps, cut or not.
-    "NAdam": lambda p: NAdam(p, lr=2e-4),
+    "NAdam": lambda p: NAdam(p, lr=1e-4),
 }
 
 

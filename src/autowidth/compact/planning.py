@@ -51,9 +51,9 @@ def make_plan(
     """
     if not isinstance(round_to, int) or round_to < 1:
         raise PlanError(f"round_to is {round_to!r}; it must be a whole number of units, 1 or more.")
-    tensors = _fitting(model, graph)
+    tensors = fitting(model, graph)
     chosen = None if keep is None else _chosen(graph, keep)
-    weights = _Weights(tensors, graph, chosen)
+    weights = Weights(tensors, graph, chosen)
     left = [r for mapped in graph.mapped for r in remnants(mapped, weights.source)]
     dead, stays = _dead(graph, left, weights) if chosen is None else (chosen, [])
     gone = {}
@@ -73,7 +73,8 @@ def make_plan(
     )
 
 
-def _fitting(model: nn.Module, graph: WidthGraph) -> dict[str, Tensor]:
+def fitting(model: nn.Module, graph: WidthGraph) -> dict[str, Tensor]:
+    """Parameters and buffers by all their names, after checking that the graph is of this model."""
     tensors: dict[str, Tensor] = dict(model.named_buffers(remove_duplicate=False))
     tensors |= dict(model.named_parameters(remove_duplicate=False))
     for name, shape in graph.shapes.items():
@@ -102,7 +103,7 @@ def _chosen(graph: WidthGraph, keep: Mapping[str, Iterable[int]]) -> dict[str, M
 
 
 @dataclass
-class _Weights:
+class Weights:
     """What the real weights are along each axis, read once per tensor dimension."""
 
     tensors: Mapping[str, Tensor]
@@ -164,7 +165,7 @@ def _of_units(values: Array, piece: Slice, size: int) -> Array:
     return np.where(~alive & (low == high), low, ALIVE)
 
 
-def _dead(graph: WidthGraph, left: Sequence[Remnant], weights: _Weights) -> tuple[dict[str, Mask], list[Stay]]:
+def _dead(graph: WidthGraph, left: Sequence[Remnant], weights: Weights) -> tuple[dict[str, Mask], list[Stay]]:
     """Per free axis the units that leave nothing behind; and those that leave a constant which nothing can take up."""
     names = dict(zip(graph.numbers, graph.axes, strict=True))
     dead: dict[str, Mask] = {}
@@ -197,7 +198,7 @@ def _dead(graph: WidthGraph, left: Sequence[Remnant], weights: _Weights) -> tupl
     return {n: m for n, m in dead.items() if m.any()}, stays
 
 
-def _all_zero(graph: WidthGraph, axis: Axis, weights: _Weights) -> Mask:
+def _all_zero(graph: WidthGraph, axis: Axis, weights: Weights) -> Mask:
     number = dict(zip((a.name for a in graph.axes), graph.numbers, strict=True))[axis.name]
     zero = np.ones(axis.size, bool)
     for piece in axis.producers:

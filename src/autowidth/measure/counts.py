@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from autowidth.compact.planning import _fitting, _Weights
+from autowidth.compact.planning import fitting, Weights
 from autowidth.graph.widths import Axis, WidthGraph
 from autowidth.graph.worth import remnants
 from autowidth.measure.layers import Layer, chosen_layers, find_layers
@@ -139,7 +139,7 @@ def count(model: nn.Module, graph: WidthGraph, layers: str | Sequence[str] | Non
         >>> counts.layers
         (LayerCounts(name='0', neurons=8, alive=2, group_size=4, parameters=32, zeros=24),)
     """
-    tensors = _fitting(model, graph)
+    tensors = fitting(model, graph)
     every = find_layers(graph)
     counted = chosen_layers(every, layers)
     alive = _present(graph, tensors)
@@ -191,7 +191,7 @@ def _gone(graph: WidthGraph, tensors: Mapping[str, Tensor], alive: Alive) -> lis
     """The units of each axis of which nothing is left wherever it is summed over."""
     # Of matrices only the zeros matter, of vectors the constants too.
     now = {n: t * alive[n] if t.dim() < 2 else alive[n] for n, t in tensors.items() if n in alive}
-    weights = _Weights({**tensors, **now}, graph, None)
+    weights = Weights({**tensors, **now}, graph, None)
     axes = dict(zip(graph.numbers, graph.axes, strict=True))
     gone: dict[int, Mask] = {}
     for remnant in (r for mapped in graph.mapped for r in remnants(mapped, weights.source)):

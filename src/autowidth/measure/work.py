@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from autowidth.graph.rules import rule_for
-from autowidth.graph.rules.contractions import _letters
+from autowidth.graph.rules.contractions import letters
 from autowidth.graph.trace import Call, Value
 
 Factor = tuple[Value, int]
@@ -79,7 +79,7 @@ def _attention(call: Call) -> Sequence[Product]:
 def _einsum(call: Call) -> Sequence[Product]:
     """Two operands at a time, in the order of the call's path, else from the left: the product of all their letters."""
     tensors = call.args["tensors"]
-    terms, out = _letters(call.args["equation"].replace(" ", ""), [len(v.shape) for v in tensors])
+    terms, out = letters(call.args["equation"].replace(" ", ""), [len(v.shape) for v in tensors])
     place: dict[str, Factor] = {}
     for value, term in zip(tensors, terms, strict=True):
         for k, letter in enumerate(term):

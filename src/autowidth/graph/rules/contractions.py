@@ -106,7 +106,7 @@ def _einsum(flow: Flow, call: Call) -> Dims:
     """Letters that are shared agree; letters that do not come out are summed over."""
     equation = call.args["equation"].replace(" ", "")
     tensors = call.args["tensors"]
-    terms, out = _letters(equation, [len(v.shape) for v in tensors])
+    terms, out = letters(equation, [len(v.shape) for v in tensors])
     found: dict[str, Dim] = {}
     where: dict[str, list[tuple[Value, int]]] = {}
     for value, term in zip(tensors, terms, strict=True):
@@ -132,7 +132,7 @@ def _einsum(flow: Flow, call: Call) -> Dims:
     return tuple(found[letter] for letter in out)
 
 
-def _letters(equation: str, ranks: list[int]) -> tuple[list[str], str]:
+def letters(equation: str, ranks: list[int]) -> tuple[list[str], str]:
     """One letter per dimension of each operand and of the result, "..." written out (digits stand for its parts)."""
     left, arrow, right = equation.partition("->")
     terms = left.split(",")

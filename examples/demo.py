@@ -97,7 +97,7 @@ def main(out: Path = RUNS) -> None:
         before, after = model(x), small(x)
     largest = (before - after).abs().max().item()
     console.print(f"largest output difference in float64: {largest:.1e}, of outputs up to {before.abs().max():.1f}")
-    console.print(aw.verify(model, small, (x,)))
+    console.print(str(aw.verify(model, small, (x,))))
 
     out.mkdir(parents=True, exist_ok=True)
     path = out / "compact.safetensors"

@@ -62,10 +62,10 @@ class Sorts(nn.Module):
         (lambda: (mlp(), torch.ones(2, 5)), aw.InputError, r"fails on the example inputs \(shapes \[2, 5\]\)"),
         (lambda: (mlp(), "x"), aw.InputError, "example_inputs is a str; it must be a tensor, or a tuple"),
         (lambda: (mlp().to("meta"), X), aw.TraceError, r"0\.weight is on the meta device .*to_empty"),
-        (lambda: (nn.DataParallel(mlp()), X), aw.TraceError, r"wrapped in DataParallel\. Trace .*`model\.module`"),
+        (lambda: (nn.DataParallel(mlp()), X), aw.TraceError, r"wrapped in DataParallel\. Pass .*`model\.module`"),
         (lambda: (torch.compile(mlp()), X), aw.TraceError, "compiled .*model._orig_mod"),
         (lambda: (nn.LazyLinear(3), X), aw.TraceError, "not initialised yet .* Run the model once"),
-        (lambda: (torch.relu, X), aw.TraceError, r"trace takes a torch\.nn\.Module, this is a builtin"),
+        (lambda: (torch.relu, X), aw.TraceError, r"this is a builtin.*; autowidth works on a torch\.nn\.Module"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")  # torch says so of its own class
@@ -152,6 +152,21 @@ def test_an_unknown_operation_freezes_what_it_touches_and_says_so() -> None:
     assert graph.axis("a").frozen is not None
     assert re.fullmatch(r"special_i0 has no rule \(the model itself, test_bad_input.py:\d+\)", graph.axis("a").frozen)
     assert "a" not in [a.name for a in graph.free]
+
+
+def test_a_wrapper_is_refused_at_every_verb(model: nn.Module) -> None:
+    graph = aw.trace(model, X)
+    plan = aw.make_plan(model, graph, keep={"0": [0, 1]})
+    wrapped = nn.DataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters())
+    calls = [
+        lambda: aw.make_plan(wrapped, graph),
+        lambda: aw.compact(wrapped, plan),
+        lambda: aw.shrink_(wrapped, optimizer, plan),
+    ]
+    for call in calls:
+        with pytest.raises(aw.TraceError, match=r"wrapped in DataParallel\. Pass the module inside: `model\.module`"):
+            call()
 
 
 def test_a_model_whose_outputs_change_is_not_returned(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from autowidth.compact.plan import Plan, require_cuts
 from autowidth.compact.surgery import cut_
 from autowidth.compact.verify import require_equal, verify
 from autowidth.graph.inputs import ExampleInputs
+from autowidth.graph.trace import refuse
 
 
 def compact(model: nn.Module, plan: Plan, verify: bool = True) -> nn.Module:
@@ -28,6 +29,7 @@ def compact(model: nn.Module, plan: Plan, verify: bool = True) -> nn.Module:
         >>> small[0].weight.shape, model[0].weight.shape
         (torch.Size([3, 3]), torch.Size([8, 3]))
     """
+    refuse(model)
     require_cuts(plan)
     small = copy.deepcopy(model)
     cut_(small, plan)

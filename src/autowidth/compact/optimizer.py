@@ -27,6 +27,7 @@ from autowidth.compact.compose import attach
 from autowidth.compact.plan import Plan, require_cuts
 from autowidth.compact.surgery import Changed, Positions, commit_, prepare, take
 from autowidth.errors import OptimizerError
+from autowidth.graph.trace import refuse
 
 _NewState = list[tuple[dict[str, Any], str, Tensor]]
 
@@ -49,6 +50,7 @@ def shrink_(model: nn.Module, optimizer: Optimizer | None, plan: Plan) -> None:
         >>> optimizer.param_groups[0]["params"][0].shape
         torch.Size([6, 3])
     """
+    refuse(model)
     require_cuts(plan)
     prepared = prepare(model, plan)
     state: _NewState = []

@@ -22,6 +22,7 @@ from autowidth.errors import AxisError, PlanError
 from autowidth.graph.axes import Dim
 from autowidth.graph.infer import Slice
 from autowidth.graph.rules.base import ALIVE, Counted, Worths
+from autowidth.graph.trace import refuse
 from autowidth.graph.widths import Axis, WidthGraph
 from autowidth.graph.worth import Absorber, Mapped, Remnant, remnants
 
@@ -75,6 +76,7 @@ def make_plan(
 
 def fitting(model: nn.Module, graph: WidthGraph) -> dict[str, Tensor]:
     """Parameters and buffers by all their names, after checking that the graph is of this model."""
+    refuse(model)
     tensors: dict[str, Tensor] = dict(model.named_buffers(remove_duplicate=False))
     tensors |= dict(model.named_parameters(remove_duplicate=False))
     for name, shape in graph.shapes.items():

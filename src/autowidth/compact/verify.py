@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from autowidth.errors import VerificationError
 from autowidth.graph.inputs import ExampleInputs
+from autowidth.graph.trace import in_mode
 
 # Relative to the largest output. Cutting changes the order of sums, so equal networks differ by rounding.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
@@ -77,22 +77,11 @@ def verify(
         return verdict
 
 
-@contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    before = [(m, m.training) for m in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in before:
-            module.training = mode
-
-
 def _run(model: nn.Module, example: ExampleInputs, training: bool) -> dict[str, Tensor]:
     device = next((t.device for t in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
     placed = example.cast(device=device)
     devices = [device] if device.type == "cuda" else []
-    with _mode(model, training), torch.no_grad(), torch.random.fork_rng(devices):
+    with in_mode(model, training), torch.no_grad(), torch.random.fork_rng(devices):
         torch.manual_seed(0)
         return dict(_leaves(model(*placed.args, **placed.kwargs), "output"))
 

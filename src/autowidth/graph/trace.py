@@ -85,14 +85,14 @@ class Program:
 
 def trace_programs(model: nn.Module, example: ExampleInputs) -> tuple[Program, ...]:
     """The program in eval mode and, where the forward differs or leaves parameters out, the one in train mode."""
-    _refuse(model)
-    with _mode(model, training=False):
+    refuse(model)
+    with in_mode(model, training=False):
         programs = [_program(model, example, training=False)]
     used = set(programs[0].tensors.values())
     names = canonical_names(model)
     if any(names[n] not in used for n, _ in model.named_parameters()) or _asks_for_mode(model):
         try:
-            with _mode(model, training=True):
+            with in_mode(model, training=True):
                 programs.append(_program(model, example, training=True))
         except TraceError:
             # Parameters that no program reaches are frozen by name later; nothing is guessed about them.
@@ -111,17 +111,18 @@ def canonical_names(model: nn.Module) -> dict[str, str]:
     return names
 
 
-def _refuse(model: nn.Module) -> None:
+def refuse(model: nn.Module) -> None:
+    """Raise for a model in a form that hides its modules or their values."""
     if not isinstance(model, nn.Module):
-        raise TraceError(f"trace takes a torch.nn.Module, this is a {type(model).__name__}.")
+        raise TraceError(f"this is a {type(model).__name__}; autowidth works on a torch.nn.Module.")
     cls = type(model).__name__
     if cls == "OptimizedModule":
         raise TraceError(
-            "the model is compiled (torch.compile), which hides its modules. Trace the original one, "
+            "the model is compiled (torch.compile), which hides its modules. Pass the original one, "
             "`model._orig_mod`, and compile after cutting."
         )
     if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        raise TraceError(f"the model is wrapped in {cls}. Trace the module inside: `model.module`.")
+        raise TraceError(f"the model is wrapped in {cls}. Pass the module inside: `model.module`.")
     if isinstance(model, torch.jit.ScriptModule):
         raise TraceError("the model is a TorchScript module, whose code cannot be exported. Pass the Python module.")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
@@ -135,7 +136,7 @@ def _refuse(model: nn.Module) -> None:
 
 
 @contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     """Put every module into one mode, and everything back afterwards: a forward may write attributes."""
     before = [(m, dict(vars(m))) for m in model.modules()]
     model.train(training)

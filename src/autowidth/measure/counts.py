@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from autowidth.compact.planning import fitting, Weights
+from autowidth.compact.planning import Weights, fitting
 from autowidth.graph.widths import Axis, WidthGraph
 from autowidth.graph.worth import remnants
 from autowidth.measure.layers import Layer, chosen_layers, find_layers

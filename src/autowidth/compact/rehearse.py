@@ -61,12 +61,6 @@ def rehearse(model: nn.Module, graph: WidthGraph) -> WidthGraph:
     if not sites:
         return graph
     stage = _Stage(model, graph)
-    try:
-        stage.expected = stage.run({}, ())
-    except Exception as error:  # whatever the user's code raises; without a rehearsal nothing is assumed
-        touched = {n for s in sites for n in s.axes}
-        reason = f"the code holds sizes, and the model does not run without data: {_line(error)}"
-        return _with_frozen(graph, dict.fromkeys(touched, reason))
     followers: list[Follower] = []
     frozen: dict[str, str] = {}
     for names, group in _classes(graph, sites):
@@ -132,9 +126,10 @@ def _try(stage: _Stage, model: nn.Module, names: list[str], sites: list[_Site]) 
     proofs = 3 if sliced else 1 if stage.factors & set(names) else 0
     candidates = _candidates(model, sites)
     kinds = list(dict.fromkeys((cls, f.attribute) for cls, f in candidates))
-    choices = [[], kinds, *([k] for k in kinds), *([a, b] for i, a in enumerate(kinds) for b in kinds[i + 1 :])]
+    pairs = [[a, b] for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
+    choices = [[], *([kinds] if len(kinds) > 2 else []), *([k] for k in kinds), *pairs]
     first = None
-    for choice in choices if kinds else [[]]:
+    for choice in choices:
         chosen = [f for cls, f in candidates if (cls, f.attribute) in choice]
         error = stage.trial(keeps, chosen) or stage.proof(names, chosen, proofs)
         if error is None:
@@ -156,6 +151,8 @@ def _candidates(model: nn.Module, sites: Iterable[_Site]) -> list[tuple[str, Fol
             continue
         path = site.call.place.module
         module = model.get_submodule(path)
+        if type(module).__module__.startswith("torch.nn."):
+            continue  # surgery knows the attributes of PyTorch's own modules
         for name, value in vars(module).items():
             if type(value) is int and value == site.dim.size:
                 found.append((type(module).__qualname__, Follower(path, name, site.program, site.dim)))
@@ -223,8 +220,9 @@ class _Stage:
     def __init__(self, model: nn.Module, graph: WidthGraph) -> None:
         self.model = model
         self.graph = graph
-        self.expected: list[tuple[int, ...]] = []
+        self._expected = [v.shape for mapped in graph.mapped for v in mapped.program.outputs]
         self.factors = _factors(graph)
+        self._fakes: list[Tensor] = []
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def trial(self, keeps: Mapping[str, Any], followers: Sequence[Follower]) -> str | None:
@@ -233,7 +231,19 @@ class _Stage:
             shapes = self.run(keeps, followers)
         except Exception as error:  # whatever the user's code raises says that it cannot follow
             return _line(error)
-        return None if shapes == self.expected else "the shapes of the outputs change"
+        return None if shapes == self._expected else "the shapes of the outputs change"
+
+    def _fake(self) -> nn.Module:
+        """A new copy of the model, without data."""
+        if not self._fakes:
+            self._fakes = [
+                self._mode.from_tensor(t.detach()) for t in (*self.model.parameters(), *self.model.buffers())
+            ]
+        memo: dict[int, Any] = {}
+        for tensor, fake in zip((*self.model.parameters(), *self.model.buffers()), self._fakes, strict=True):
+            own = isinstance(tensor, nn.Parameter)
+            memo[id(tensor)] = nn.Parameter(fake, requires_grad=tensor.requires_grad) if own else fake
+        return copy.deepcopy(self.model, memo)
 
     def proof(self, names: Sequence[str], followers: Sequence[Follower], times: int) -> str | None:
         """Cut on a copy with random weights, with data, and compare the outputs.
@@ -272,14 +282,8 @@ class _Stage:
         """The shapes of all outputs, in eval mode and, where it was traced, in train mode."""
         graph = replace(self.graph, followers=tuple(followers))
         plan = Plan("", (), cuts_for(graph, keeps, False), {}, edits=edits_for(self.model, graph, keeps))
-        memo: dict[int, Any] = {}
         shapes = []
-        for parameter in self.model.parameters():
-            fake = self._mode.from_tensor(parameter.detach())
-            memo[id(parameter)] = nn.Parameter(fake, requires_grad=parameter.requires_grad)
-        for buffer in self.model.buffers():
-            memo[id(buffer)] = self._mode.from_tensor(buffer)
-        fake_model = copy.deepcopy(self.model, memo)
+        fake_model = self._fake()
         with self._mode, torch.no_grad(), _silent():
             cut_(fake_model, plan)
             example = self.graph.example

@@ -157,7 +157,7 @@ def test_an_unknown_operation_freezes_what_it_touches_and_says_so() -> None:
 def test_a_wrapper_is_refused_at_every_verb(model: nn.Module) -> None:
     graph = aw.trace(model, X)
     plan = aw.make_plan(model, graph, keep={"0": [0, 1]})
-    wrapped = nn.DataParallel(model)
+    wrapped = nn.DataParallel(copy.deepcopy(model))  # moves its module to a GPU, where there is one
     optimizer = torch.optim.SGD(model.parameters())
     calls = [
         lambda: aw.make_plan(wrapped, graph),

@@ -22,6 +22,9 @@ T = TypeVar("T")
 # A run of indices is a few characters and many integers: without a bound, a short text could fill the memory.
 _LARGEST_SIZE = 2**26
 
+# Example inputs are nested a few levels deep. Without a bound, a short text could exhaust the stack.
+_DEEPEST = 64
+
 _KINDS: dict[type, str] = {int: "an integer", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
 
 _NEXT = "Make the plan again with make_plan, or take the file from where it came from."
@@ -156,9 +159,11 @@ def _inputs(data: Any) -> dict[str, Any]:
     return dict(data)
 
 
-def _input(data: Any, where: str) -> None:
+def _input(data: Any, where: str, depth: int = 0) -> None:
     """One input as `ExampleInputs.describe` writes it."""
     _typed(data, dict, where)
+    if depth > _DEEPEST:
+        _refuse(f"{where} is nested more than {_DEEPEST} levels deep")
     if "tensor" in data:
         _fields(data, ("tensor", "dtype"), where)
         _typed(data["dtype"], str, f"dtype in {where}")
@@ -169,10 +174,10 @@ def _input(data: Any, where: str) -> None:
     kind = next(iter(data)) if len(data) == 1 else None
     if kind in ("tuple", "list"):
         for value in _typed(data[kind], list, f"a {kind} in {where}"):
-            _input(value, where)
+            _input(value, where, depth + 1)
     elif kind == "dict":
         for value in _typed(data[kind], dict, f"a dictionary in {where}").values():
-            _input(value, where)
+            _input(value, where, depth + 1)
     elif kind != "value" or isinstance(data["value"], (list, dict)):
         _refuse(f"{where} has an entry with the fields {_names(data)}; known are tensor, tuple, list, dict and value")
 

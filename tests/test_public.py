@@ -14,7 +14,11 @@ import autowidth as aw
 from autowidth import errors
 
 ROOT = Path(__file__).resolve().parents[1]
-ERRORS = {name for name, obj in vars(errors).items() if inspect.isclass(obj) and issubclass(obj, errors.AutoWidthError)}
+ERRORS = {
+    name
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, (errors.AutoWidthError, errors.AutoWidthWarning))
+}
 PUBLIC = ERRORS | {
     # graph
     "Axis",
@@ -35,6 +39,14 @@ PUBLIC = ERRORS | {
     "Counts",
     "cost",
     "count",
+    # learn
+    "AutoWidth",
+    "GroupLasso",
+    "L1",
+    "MCP",
+    "SparseGroupLasso",
+    # report
+    "Report",
 }
 
 

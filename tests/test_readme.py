@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TELLS = {"inspect": "conv1", "bench": "proximal step"}  # what the output of a command of the README must hold
 
 
 def blocks(language: str) -> list[str]:
@@ -48,7 +49,7 @@ def test_command_lines_run(words, capsys):
     except SystemExit as ended:  # as a console script may end
         code = ended.code
     assert code in (None, 0)
-    assert "conv1" in capsys.readouterr().out
+    assert TELLS[words[0]] in capsys.readouterr().out
 
 
 def test_the_demo_runs(tmp_path, capsys):

@@ -1,6 +1,8 @@
-"""autowidth: find every width of a network, and cut it exactly.
+"""autowidth: let a network learn its widths, and get it back with the units that it needs, its outputs the same.
 
-trace -> WidthGraph -> make_plan -> Plan -> compact (a new module) or shrink_ (in place) -> save, load
+AutoWidth (beside a training loop) -> compact (a new module) or shrink_ (in place) -> save, load
+
+trace -> WidthGraph -> make_plan -> Plan are the steps in between, each of use alone.
 """
 
 from autowidth.compact.compact import compact
@@ -11,10 +13,12 @@ from autowidth.compact.store import load, save
 from autowidth.compact.verify import Verification, verify
 from autowidth.errors import (
     AutoWidthError,
+    AutoWidthWarning,
     AxisError,
     InputError,
     MissingExtraError,
     OptimizerError,
+    PenaltyError,
     PlanError,
     StoreError,
     SurgeryError,
@@ -23,23 +27,34 @@ from autowidth.errors import (
 )
 from autowidth.graph.rules import register_rule
 from autowidth.graph.widths import Axis, WidthGraph
+from autowidth.learn.controller import AutoWidth
 from autowidth.measure.cost import Cost, cost
 from autowidth.measure.counts import Counts, count
+from autowidth.penalty.penalties import L1, MCP, GroupLasso, SparseGroupLasso
+from autowidth.report.report import Report
 from autowidth.tracing import trace
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "L1",
+    "MCP",
+    "AutoWidth",
     "AutoWidthError",
+    "AutoWidthWarning",
     "Axis",
     "AxisError",
     "Cost",
     "Counts",
+    "GroupLasso",
     "InputError",
     "MissingExtraError",
     "OptimizerError",
+    "PenaltyError",
     "Plan",
     "PlanError",
+    "Report",
+    "SparseGroupLasso",
     "StoreError",
     "SurgeryError",
     "TraceError",

@@ -7,9 +7,12 @@
     ├── PlanError           a plan that does not fit the model, or cannot be read
     ├── SurgeryError        the smaller model cannot be built
     │   └── VerificationError   it was built, and its outputs differ: it is not returned
+    ├── PenaltyError        a penalty that makes no sense, or names no axis
     ├── OptimizerError      an optimizer whose state cannot be followed
     ├── StoreError          a file that cannot be written, read or trusted
     └── MissingExtraError   an optional dependency is needed and not installed
+
+    AutoWidthWarning        it works, but hardly as it is meant: a UserWarning
 
 A message says what happened, where, why, and what to do next. User mistakes raise one of these; a mistake of this
 library is an `AssertionError`.
@@ -52,6 +55,10 @@ class VerificationError(SurgeryError):
     """The smaller model was built, but its outputs are not those of the original."""
 
 
+class PenaltyError(AutoWidthError):
+    """A penalty whose settings make no sense, or whose patterns fit no axis."""
+
+
 class OptimizerError(AutoWidthError):
     """The state of this optimizer cannot be cut along with the parameters."""
 
@@ -62,3 +69,12 @@ class StoreError(AutoWidthError):
 
 class MissingExtraError(AutoWidthError):
     """An optional dependency is needed for this and is not installed."""
+
+
+class AutoWidthWarning(UserWarning):
+    """Something that works, but hardly as it is meant: a penalty far too strong, an axis about to die whole.
+
+    Example:
+        >>> import warnings, autowidth as aw
+        >>> warnings.simplefilter("error", aw.AutoWidthWarning)  # stop at the first one
+    """

@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Sequence
 
 import autowidth
-from autowidth.cli import inspect
+from autowidth.cli import bench, inspect
 from autowidth.errors import AutoWidthError
 
-_COMMANDS = (inspect,)
+_COMMANDS = (inspect, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) hatchling editables
-	$(PIP) --no-build-isolation -e ".[dev,transformers]" pillow
+	$(PIP) --no-build-isolation -e ".[dev,transformers,data,tensorboard]"
 	$(PIP) --no-deps torchvision timm
 	touch $@
 

@@ -118,10 +118,33 @@ class Settings:
 
 
 def candidates() -> list[Settings]:
-    """What a sweep tries, the best guesses first."""
-    mlp = Settings("300-100", {"pick": 10, "fc1": 10, "fc2": 5}, group="outgoing", budget=BUDGETS["300-100"])
-    conv = Settings("lenet5", {"*": 10}, budget=BUDGETS["lenet5"])
-    return [mlp, conv]
+    """What a sweep tries, in an order in which any beginning of it covers every setting."""
+    tried = [*map(_mlp, *zip(*MLP_STRENGTHS)), *map(_conv, *zip(*CONV_STRENGTHS))]
+    variants: tuple[Mapping[str, Any], ...] = (
+        {},
+        {"epochs": 200, "select": 60},
+        {"penalty": "mcp", "knot": 2.0},
+        {"rate": 4e-3},
+        {"shift": 0.5, "turn": 4.0, "scale": 0.04, "elastic": 0.25},
+        {"batch": 100, "rate": 1e-3},
+        {"weight": "parameters"},
+        {"optimizer": "sgd", "rate": 0.05},
+    )
+    return [replace(settings, **variant) for variant in variants for settings in tried]
+
+
+# Strength of each layer: pixels, first and second hidden layer; and both convolutions and the hidden layer.
+MLP_STRENGTHS = ((10, 10, 5), (20, 10, 5), (10, 20, 5), (10, 10, 10), (5, 10, 5), (20, 20, 10))
+CONV_STRENGTHS = ((10, 10, 10), (5, 10, 10), (5, 10, 20), (3, 5, 10), (10, 20, 20), (5, 5, 20))
+
+
+def _mlp(pick: float, fc1: float, fc2: float) -> Settings:
+    strength = {"pick": pick, "fc1": fc1, "fc2": fc2}
+    return Settings("300-100", strength, group="outgoing", budget=BUDGETS["300-100"])
+
+
+def _conv(conv1: float, conv2: float, fc1: float) -> Settings:
+    return Settings("lenet5", {"conv1": conv1, "conv2": conv2, "fc1": fc1}, budget=BUDGETS["lenet5"])
 
 
 # ---- network -----------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def state_of(keeps: Keeps, state: Mapping[str, Any], parameter: Tensor, epsilon:
     """The state of one parameter as the step wants it."""
     momenta = tuple(v for v in map(state.get, keeps.momenta) if isinstance(v, Tensor) and v.shape == parameter.shape)
     second = next((v for v in map(state.get, keeps.second) if isinstance(v, Tensor)), None)
-    return State(momenta, second, keeps.root, 1.0, epsilon)
+    return State(momenta, second, keeps.root, epsilon)
 
 
 def correction(optimizer: Optimizer, group: Mapping[str, Any]) -> float | Tensor:

@@ -223,4 +223,4 @@ def _divisor(state: State, view: Tensor, dim: int, dtype: torch.dtype) -> Tensor
     second = dense(state.second, dim) if view.dim() > 1 else state.second.view(-1)
     assert second is not None, "the state of an optimizer has gaps"
     second = second.to(dtype)
-    return state.scale * (second.sqrt() if state.root else second) + state.epsilon
+    return (second.sqrt() if state.root else second) + state.epsilon

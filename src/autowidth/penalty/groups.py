@@ -55,13 +55,12 @@ class State:
     """What an optimizer keeps for a parameter and the step has to know.
 
     `momenta` are set to zero where a group is zero. `second` is what an adaptive optimizer divides by, before its root
-    is taken and `epsilon` added: `scale * sqrt(second) + epsilon`, or without a root.
+    is taken and `epsilon` added.
     """
 
     momenta: tuple[Tensor, ...] = ()
     second: Tensor | None = None
     root: bool = True
-    scale: float | Tensor = 1.0
     epsilon: float = 0.0
 
 

@@ -89,7 +89,7 @@ def _scale(group: Group, owners: Sequence[Tensor], states: Sequence[State], norm
         divisor = torch.ones_like(rows)
         if state.second is not None:
             second = _rows(state.second, part.dim)
-            divisor = state.scale * (second.sqrt() if state.root else second) + state.epsilon
+            divisor = (second.sqrt() if state.root else second) + state.epsilon
         values.append(divisor.sum(1))
         counts.append(torch.full_like(values[-1], rows.shape[1]))
     mean = _gathered(group.size, values, owners) / _gathered(group.size, counts, owners)

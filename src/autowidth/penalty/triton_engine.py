@@ -26,8 +26,8 @@ from autowidth.penalty.fused import Fused
 from autowidth.penalty.groups import AT_LEAST, LARGEST_RATIO, Group, Metric, Outcome, State, dense
 from autowidth.penalty.triton_kernels import sums, units, write
 
-_LONGEST = 16384  # entries of one position that one program goes through
-_TALL = (8, 256)  # positions and entries of a tile where the entries of a position lie together
+_LONGEST = 2048  # entries of one position that one program goes through
+_TALL = (8, 512)  # positions and entries of a tile where the entries of a position lie together
 _BROAD = (128, 16)  # where positions lie side by side
 _TOGETHER = 8  # entries that lie together, from which a tile is tall
 _UNITS = 1024  # units of an axis that are looked at together
@@ -49,16 +49,22 @@ class _Sheet:
         """At one position."""
         return self.view.shape[0] * self.view.shape[2]
 
+    @property
+    def flat(self) -> bool:
+        """Are its positions one after another, each a whole number of words of 16 bytes?"""
+        words = self.view.data_ptr() % 16 == 0 and self.entries * self.view.element_size() % 16 == 0
+        return self.view.shape[0] == 1 and self.entries >= _TALL[1] // 8 and words and self.entries % 4 == 0
+
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
     """What the kernels read, on the device."""
 
-    sheets: Tensor  # int64 [sheets, 6]: address, positions, inner, entries, owners, kind + 4 * root
+    sheets: Tensor  # int64 [sheets, 6]: address, positions, inner, entries, owners, kind + 4 * root + 8 * flat
     epsilons: Tensor  # [sheets]
     sums: Tensor  # int32 [tiles, 5]: sheet, first position, first and last entry, first slot
     writes: Tensor  # the same, without slots
-    slots: int
+    slots: Tensor  # where the sums of a step are kept
     begin: Tensor  # int32 [2, units + 1]: where the slots of each unit begin in `index`: squares, divisors
     index: Tensor  # int32: slots, unit by unit
     plain: Tensor  # [units]: entries without a divisor
@@ -98,6 +104,12 @@ class Kernels:
         self._state = torch.zeros(self._count + 1, dtype=torch.int32, device=self._device)
         self._scale = torch.ones(self._count, dtype=self._type, device=self._device)
         self._raw = torch.zeros(self._count, dtype=self._type, device=self._device)
+        self._index = self._raw.get_device()
+        self._block = min(_UNITS, triton.next_power_of_2(max(g.size for g in groups)))
+        self._shape: dict[str, Any] = {
+            "PARAMETER": _name(some.dtype), "WIDE": _name(self._type), "TALL": _TALL[0], "LONG": _TALL[1],
+            "BROAD": _BROAD[0], "SHORT": _BROAD[1], "TOGETHER": _TOGETHER, "num_warps": 8,
+        }  # fmt: skip
 
     @torch.no_grad()
     def step(self, amounts: Tensor, metric: Metric) -> Outcome:
@@ -105,40 +117,39 @@ class Kernels:
         tables = self._tables(metric)
         if tables is None:
             return self._without_kernels(amounts, metric)
+        if self._index < 0 or torch.cuda.current_device() == self._index:  # below zero: interpreted, on the CPU
+            return self._launched(tables, amounts, metric)
+        with torch.cuda.device(self._index):
+            return self._launched(tables, amounts, metric)
+
+    def _launched(self, tables: _Tables, amounts: Tensor, metric: Metric) -> Outcome:
         counts = torch.empty((len(self._groups), 3), dtype=torch.long, device=self._device)
-        slots = torch.empty(tables.slots, dtype=self._type, device=self._device)
-        with torch.cuda.device(self._device):
-            if self._thresholds:
-                self._sum(tables, slots, soft=False)
-                self._unite(tables, slots, amounts, counts, metric, first=True, last=False)
-                self._sum(tables, slots, soft=True)
-                self._unite(tables, slots, amounts, counts, metric, first=False, last=True)
-            else:
-                self._sum(tables, slots, soft=False)
-                self._unite(tables, slots, amounts, counts, metric, first=True, last=True)
-            write[(len(tables.writes),)](
-                tables.sheets, tables.writes, self._owner_there, self._factor, self._bound, self._state,
-                PARAMETER=_name(self._parts[0][0].dtype), WIDE=_name(self._type), THRESHOLDS=self._thresholds,
-                TALL=_TALL[0], LONG=_TALL[1], BROAD=_BROAD[0], SHORT=_BROAD[1], TOGETHER=_TOGETHER, num_warps=8,
-            )  # fmt: skip
+        if self._thresholds:
+            self._sum(tables, soft=False)
+            self._unite(tables, amounts, counts, metric, first=True, last=False)
+            self._sum(tables, soft=True)
+            self._unite(tables, amounts, counts, metric, first=False, last=True)
+        else:
+            self._sum(tables, soft=False)
+            self._unite(tables, amounts, counts, metric, first=True, last=True)
+        write[(len(tables.writes),)](
+            tables.sheets, tables.writes, self._owner_there, self._factor, self._bound, self._state,
+            THRESHOLDS=self._thresholds, **self._shape,
+        )  # fmt: skip
         return Outcome(counts)
 
-    def _sum(self, tables: _Tables, slots: Tensor, soft: bool) -> None:
+    def _sum(self, tables: _Tables, soft: bool) -> None:
         sums[(len(tables.sums),)](
-            tables.sheets, tables.epsilons, tables.sums, self._owner_there, self._bound, slots,
-            PARAMETER=_name(self._parts[0][0].dtype), WIDE=_name(self._type), SOFT=soft,
-            TALL=_TALL[0], LONG=_TALL[1], BROAD=_BROAD[0], SHORT=_BROAD[1], TOGETHER=_TOGETHER, num_warps=8,
+            tables.sheets, tables.epsilons, tables.sums, self._owner_there, self._bound, tables.slots, SOFT=soft,
+            **self._shape,
         )  # fmt: skip
 
-    def _unite(
-        self, tables: _Tables, slots: Tensor, amounts: Tensor, counts: Tensor, metric: Metric, first: bool, last: bool
-    ) -> None:
+    def _unite(self, tables: _Tables, amounts: Tensor, counts: Tensor, metric: Metric, first: bool, last: bool) -> None:
         units[(len(self._groups),)](
-            slots, tables.begin, tables.index, tables.plain, tables.total, amounts, self._first, self._guarded,
+            tables.slots, tables.begin, tables.index, tables.plain, tables.total, amounts, self._first, self._guarded,
             self._raw, self._scale, self._bound, self._factor, self._state, counts, self._count,
-            FIRST=first, LAST=last, ADAPTIVE=metric.adaptive, RELATIVE=metric.relative, WIDE=_name(self._type),
-            LARGEST=LARGEST_RATIO, BLOCK=min(_UNITS, triton.next_power_of_2(max(g.size for g in self._groups))),
-            num_warps=4,
+            FIRST=first, LAST=last, ADAPTIVE=metric.adaptive, RELATIVE=metric.relative, WIDE=self._shape["WIDE"],
+            LARGEST=LARGEST_RATIO, BLOCK=self._block, num_warps=8,
         )  # fmt: skip
 
     def _without_kernels(self, amounts: Tensor, metric: Metric) -> Outcome:
@@ -168,7 +179,7 @@ class Kernels:
 
     def _written(self, sheets: Sequence[_Sheet]) -> _Tables:
         rows = [
-            (s.view.data_ptr(), s.view.shape[1], s.view.shape[2], s.entries, s.owners, s.kind + 4 * s.root)
+            (s.view.data_ptr(), s.view.shape[1], s.view.shape[2], s.entries, s.owners, s.kind + 4 * s.root + 8 * s.flat)
             for s in sheets
         ]
         reads: list[tuple[int, ...]] = []
@@ -200,7 +211,7 @@ class Kernels:
             torch.tensor([s.epsilon for s in sheets], dtype=self._type).to(there),
             torch.tensor(reads, dtype=torch.int32).to(there),
             torch.tensor(writes, dtype=torch.int32).to(there),
-            slots,
+            torch.empty(slots, dtype=self._type, device=there),
             begin_of.to(there),
             index.to(there),
             (total - held)[: self._count].to(self._type).to(there),

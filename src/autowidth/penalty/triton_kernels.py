@@ -5,7 +5,9 @@
     write    units      -> entries  shrink; momenta of what is dead to zero
 
 A tile of the tables is (sheet, first position, first entry, last entry, slot); a sheet is (address, positions, inner,
-entries, owners, kind + 4 * root). `PARAMETER` is the type of the entries, `WIDE` the type that is calculated in.
+entries, owners, kind + 4 * root + 8 * flat). `PARAMETER` is the type of the entries, `WIDE` the type that is calculated
+in. Flat sheets, whose positions lie one after another on addresses that are multiples of 16 bytes, are read and written
+in words of 16 bytes; the compiler has to be told what it may rely on.
 """
 
 import triton
@@ -24,16 +26,30 @@ def _soft(x, bound):
 
 
 @triton.jit
-def _offsets(place, entry, positions, inner):
-    """Where an entry of a position lies: [outer, positions, inner]."""
-    outer = entry // inner
-    return (outer.to(tl.int64) * positions + place) * inner + (entry - outer * inner)
+def _offsets(place, entry, positions, inner, FLAT: tl.constexpr):
+    """Where an entry of a position lies: [outer, positions, inner], or [positions, inner] where it is flat."""
+    if FLAT:
+        return place.to(tl.int64) * tl.multiple_of(inner, 4) + entry
+    else:
+        outer = entry // inner
+        return (outer.to(tl.int64) * positions + place) * inner + (entry - outer * inner)
+
+
+@triton.jit
+def _aligned(base, first, last, FLAT: tl.constexpr):
+    """The same numbers, with what is known about them in a flat sheet."""
+    if FLAT:
+        return tl.multiple_of(base, 16), tl.multiple_of(first, 4), tl.multiple_of(last, 4)
+    else:
+        return base, first, last
 
 
 @triton.jit
 def _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots,
-              WIDE: tl.constexpr, SOFT: tl.constexpr, HIGH: tl.constexpr, LONG: tl.constexpr):  # fmt: skip
+              WIDE: tl.constexpr, SOFT: tl.constexpr, FLAT: tl.constexpr,
+              HIGH: tl.constexpr, LONG: tl.constexpr):  # fmt: skip
     """One number for each of HIGH positions."""
+    base, first, last = _aligned(base, first, last, FLAT)
     row = place + tl.arange(0, HIGH)
     there = row < positions
     if SOFT:
@@ -42,13 +58,14 @@ def _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, e
     for start in range(first, last, LONG):
         entry = start + tl.arange(0, LONG)
         inside = there[:, None] & (entry < last)[None, :]
-        x = tl.load(base + _offsets(row[:, None], entry[None, :], positions, inner), mask=inside, other=0.0).to(WIDE)
+        where = base + _offsets(row[:, None], entry[None, :], positions, inner, FLAT)
+        x = tl.load(where, mask=inside, other=0.0).to(WIDE)
         if SOFT:
             x = _soft(x, bound)
-        if kind == 0:
+        if kind % 8 == 0:
             total += x * x
         else:
-            divisor = tl.where(kind >= 4, tl.sqrt(x), x) + epsilon
+            divisor = tl.where(kind % 8 >= 4, tl.sqrt(x), x) + epsilon
             total += tl.where(inside, divisor, 0.0)
     tl.store(slots + tl.arange(0, HIGH), tl.sum(total, axis=1), mask=there)
 
@@ -64,14 +81,17 @@ def sums(sheets, epsilons, tiles, owners, bounds, slots, PARAMETER: tl.constexpr
     positions, inner = tl.load(sheets + 6 * sheet + 1), tl.load(sheets + 6 * sheet + 2).to(tl.int32)
     owner, kind = owners + tl.load(sheets + 6 * sheet + 4), tl.load(sheets + 6 * sheet + 5)
     if SOFT:
-        last = tl.where(kind == 0, last, first)  # divisors have been summed before
+        last = tl.where(kind % 8 == 0, last, first)  # divisors have been summed before
     base, epsilon = _address(sheets, sheet, PARAMETER), tl.load(epsilons + sheet)
-    if inner >= TOGETHER:
+    if kind >= 8:
         _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
-                  WIDE, SOFT, TALL, LONG)  # fmt: skip
+                  WIDE, SOFT, True, TALL, LONG)  # fmt: skip
+    elif inner >= TOGETHER:
+        _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
+                  WIDE, SOFT, False, TALL, LONG)  # fmt: skip
     else:
         _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
-                  WIDE, SOFT, BROAD, SHORT)  # fmt: skip
+                  WIDE, SOFT, False, BROAD, SHORT)  # fmt: skip
 
 
 @triton.jit
@@ -93,12 +113,14 @@ def _root(x, WIDE: tl.constexpr):
 
 @triton.jit
 def _gather(slots, begin, index, unit, there, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum over the slots of each unit."""
+    """The sum over the slots of each unit, eight of them at a time: each time waits for memory twice."""
     at, end = tl.load(begin + unit, mask=there, other=0), tl.load(begin + unit + 1, mask=there, other=0)
     total = tl.zeros((BLOCK,), dtype=WIDE)
-    for k in range(0, tl.max(end - at, axis=0)):
-        more = at + k < end
-        total += tl.load(slots + tl.load(index + at + k, mask=more, other=0), mask=more, other=0.0)
+    for k in range(0, tl.max(end - at, axis=0), 8):
+        slot = at[:, None] + (k + tl.arange(0, 8))[None, :]
+        more = slot < end[:, None]
+        place = tl.load(index + slot, mask=more, other=0)
+        total += tl.sum(tl.load(slots + place, mask=more, other=0.0), axis=1)
     return total
 
 
@@ -152,6 +174,7 @@ def units(slots, begin, index, plain, total, amounts, firsts, guarded, raws, sca
             usual += tl.sum(tl.where(lives, mean, 0.0), axis=0)
             alive += tl.sum(lives.to(WIDE), axis=0)
     usual = _divided(usual, tl.maximum(alive, 1.0), WIDE)
+    tl.debug_barrier()  # what is stored above is read below, by other threads perhaps
     left, spared, broken = 0, 0, 0
     for at in range(start, stop, BLOCK):
         unit = at + tl.arange(0, BLOCK)
@@ -193,28 +216,26 @@ def units(slots, begin, index, plain, total, amounts, firsts, guarded, raws, sca
 
 @triton.jit
 def _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
-                PARAMETER: tl.constexpr, WIDE: tl.constexpr, THRESHOLDS: tl.constexpr,
+                PARAMETER: tl.constexpr, WIDE: tl.constexpr, THRESHOLDS: tl.constexpr, FLAT: tl.constexpr,
                 HIGH: tl.constexpr, LONG: tl.constexpr):  # fmt: skip
+    base, first, last = _aligned(base, first, last, FLAT)
     row = place + tl.arange(0, HIGH)
     there = row < positions
     unit = tl.load(owner + row, mask=there, other=0)
     state = tl.load(states + unit, mask=there, other=0)
-    if kind == 0:
-        factor = tl.load(factors + unit, mask=there, other=1.0)
-        active = there & (factor != 1)
-        if THRESHOLDS:
-            bound = tl.load(bounds + unit, mask=there, other=0.0)
-            active = there & (state != 2) & ((factor != 1) | (bound > 0))
-    else:
-        factor = tl.zeros((HIGH,), dtype=WIDE)
-        active = there & (state == 1)
+    factor = tl.load(factors + unit, mask=there, other=1.0)
+    shrunk = factor != 1
+    if THRESHOLDS:
+        bound = tl.load(bounds + unit, mask=there, other=0.0)
+        shrunk = (state != 2) & (shrunk | (bound > 0))
+    active = there & tl.where(kind % 8 == 0, shrunk, state == 1)
     if tl.max(active.to(tl.int32), axis=0) == 0:
         return
     for start in range(first, last, LONG):
         entry = start + tl.arange(0, LONG)
         inside = active[:, None] & (entry < last)[None, :]
-        where = base + _offsets(row[:, None], entry[None, :], positions, inner)
-        if kind == 0:
+        where = base + _offsets(row[:, None], entry[None, :], positions, inner, FLAT)
+        if kind % 8 == 0:
             x = tl.load(where, mask=inside, other=0.0).to(WIDE)
             if THRESHOLDS:
                 x = _soft(x, bound[:, None])
@@ -234,9 +255,12 @@ def write(sheets, tiles, owners, factors, bounds, states, PARAMETER: tl.constexp
     positions, inner = tl.load(sheets + 6 * sheet + 1), tl.load(sheets + 6 * sheet + 2).to(tl.int32)
     owner, kind = owners + tl.load(sheets + 6 * sheet + 4), tl.load(sheets + 6 * sheet + 5)
     base = _address(sheets, sheet, PARAMETER)
-    if inner >= TOGETHER:
+    if kind >= 8:
         _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
-                    PARAMETER, WIDE, THRESHOLDS, TALL, LONG)  # fmt: skip
+                    PARAMETER, WIDE, THRESHOLDS, True, TALL, LONG)  # fmt: skip
+    elif inner >= TOGETHER:
+        _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
+                    PARAMETER, WIDE, THRESHOLDS, False, TALL, LONG)  # fmt: skip
     else:
         _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
-                    PARAMETER, WIDE, THRESHOLDS, BROAD, SHORT)  # fmt: skip
+                    PARAMETER, WIDE, THRESHOLDS, False, BROAD, SHORT)  # fmt: skip

@@ -32,9 +32,11 @@ import sys
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
+from functools import cache
 from math import cos, pi
 from pathlib import Path
 from statistics import mean, stdev
@@ -52,6 +54,7 @@ ROOT = Path(__file__).resolve().parent
 TABLE = ROOT / "results" / "mnist.md"
 VALIDATION = 10_000
 Net = Literal["300-100", "lenet5"]
+Course = Generator[None, None, dict[str, Any]]
 
 # What others report, from paper.md: kept units, parameters where they are known, test error in percent.
 PUBLISHED: Mapping[Net, tuple[tuple[str, str, str, str], ...]] = {
@@ -90,7 +93,6 @@ class Settings:
     group: Literal["auto", "incoming", "outgoing", "both"] = "auto"
     weight: Literal["size", "parameters"] = "size"
     budget: int = 0  # parameters at which the penalty ends
-    cut: int = 0  # epochs after which what is dead is cut out, again and again, before the penalty ends: saves time
     epochs: int = 100
     select: int = 40
     batch: int = 250
@@ -200,6 +202,7 @@ def plain(settings: Settings, trained: nn.Sequential, x: Tensor) -> nn.Module:
 # ---- data --------------------------------------------------------------------------------------------------------
 
 
+@cache
 def data(device: torch.device, final: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Images and labels to train on, and to measure on: validation data, or in the end the test data."""
     folder = Path(os.environ.get("AUTOWIDTH_DATA") or ROOT.parent.parent / "shared" / "data")
@@ -214,14 +217,14 @@ def data(device: torch.device, final: bool) -> tuple[Tensor, Tensor, Tensor, Ten
     return x, y.long(), x_test, y_test.long()
 
 
-def bent(x: Tensor, settings: Settings) -> Tensor:
+def bent(x: Tensor, settings: Settings, draws: torch.Generator) -> Tensor:
     """Every image turned, scaled, sheared, shifted and bent a little at random."""
     if not (settings.shift or settings.turn or settings.scale or settings.elastic):
         return x
     n, side, device = len(x), x.shape[-1], x.device
 
     def draw(size: float, *shape: int) -> Tensor:
-        return size * (2 * torch.rand(n, *shape, device=device) - 1)
+        return size * (2 * torch.rand(n, *shape, device=device, generator=draws) - 1)
 
     angle, shear = draw(settings.turn * pi / 180), draw(settings.turn * pi / 180)
     wide, high = 1 + draw(settings.scale), 1 + draw(settings.scale)
@@ -230,7 +233,7 @@ def bent(x: Tensor, settings: Settings) -> Tensor:
     bottom = torch.stack([angle.sin(), angle.cos() * high, shift[:, 1]], 1)
     grid = functional.affine_grid(torch.stack([top, bottom], 1), list(x.shape), align_corners=False)
     if settings.elastic:
-        coarse = torch.randn(n, 2, 5, 5, device=device) * (2 * settings.elastic / side)
+        coarse = torch.randn(n, 2, 5, 5, device=device, generator=draws) * (2 * settings.elastic / side)
         fine = functional.interpolate(coarse, (side, side), mode="bicubic", align_corners=True)
         grid = grid + fine.permute(0, 2, 3, 1)
     return functional.grid_sample(x, grid, align_corners=False)
@@ -242,15 +245,16 @@ def bent(x: Tensor, settings: Settings) -> Tensor:
 class Batches:
     """The training data on the device, in a new order every epoch; nothing in `next` waits for the device."""
 
-    def __init__(self, x: Tensor, y: Tensor, size: int) -> None:
+    def __init__(self, x: Tensor, y: Tensor, size: int, draws: torch.Generator) -> None:
         self.x, self.y, self.size = x, y, size
         self.steps = len(x) // size
+        self._draws = draws
         self._order = torch.arange(len(x), device=x.device)
         self._offsets = torch.arange(size, device=x.device)
         self._position = torch.zeros(1, dtype=torch.long, device=x.device)
 
     def shuffle(self) -> None:
-        self._order.copy_(torch.randperm(len(self.x), device=self.x.device))
+        self._order.copy_(torch.randperm(len(self.x), generator=self._draws, device=self.x.device))
         self._position.zero_()
 
     def next(self) -> tuple[Tensor, Tensor]:
@@ -259,12 +263,17 @@ class Batches:
         return self.x[index], self.y[index]
 
 
-def run(settings: Settings, seed: int, device: torch.device, final: bool, graphs: bool) -> dict[str, Any]:
-    """One run from scratch, and all that is to be known of it."""
+def course(settings: Settings, seed: int, device: torch.device, final: bool, graphs: bool) -> Course:
+    """One run from scratch, a step at a time, and in the end all that is to be known of it.
+
+    Whatever it draws comes from generators of its own, so that it does not matter what runs beside it.
+    """
     start = time.perf_counter()
     x, y, x_test, y_test = data(device, final)
-    torch.manual_seed(seed)
-    model = build(settings).to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build(settings).to(device)
+    draws = torch.Generator(device).manual_seed(seed)
     trained = [p for p in model.parameters() if p.requires_grad]
     rate: Any = torch.tensor(settings.rate, device=device) if graphs else settings.rate
     optimizer: torch.optim.Optimizer
@@ -272,7 +281,7 @@ def run(settings: Settings, seed: int, device: torch.device, final: bool, graphs
         optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=settings.decay, capturable=graphs)
     else:
         optimizer = torch.optim.SGD(trained, lr=rate, momentum=0.9, nesterov=True, weight_decay=settings.decay)
-    batches = Batches(x, y, settings.batch)
+    batches = Batches(x, y, settings.batch, draws)
     widths = aw.AutoWidth(
         model, optimizer, x[:2], penalty=settings.make_penalty(), group=settings.group,
         total_steps=settings.select * batches.steps,
@@ -280,40 +289,40 @@ def run(settings: Settings, seed: int, device: torch.device, final: bool, graphs
 
     def step() -> None:
         images, labels = batches.next()
-        loss = functional.cross_entropy(model(bent(images, settings)), labels, label_smoothing=settings.smoothing)
+        bent_images = bent(images, settings, draws)
+        loss = functional.cross_entropy(model(bent_images), labels, label_smoothing=settings.smoothing)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
 
     path = []  # the widths after every epoch of selection
-    take = captured(step, graphs)
+    take = captured(step, draws, graphs)
     for _ in range(settings.select):
         batches.shuffle()
         for _ in range(batches.steps):
             take()
-        now = {axis.axis: axis.now for axis in widths.report().axes}
-        path.append(now)
-        if parameters_of(settings.net, now) <= settings.budget:
+            yield
+        path.append(alive(settings.net, model))
+        if parameters_of(settings.net, path[-1]) <= settings.budget:
             break
-        if settings.cut and len(path) % settings.cut == 0 and widths.shrink_() is not None:
-            take = captured(step, graphs)
     widths.remove()
     widths.shrink_()
     selected = len(path)
-    take = captured(step, graphs)
+    take = captured(step, draws, graphs)
     left = (settings.epochs - selected) * batches.steps
     for number in range(left):
         if number % batches.steps == 0:
             batches.shuffle()
         set_rate_(optimizer, settings.rate * settings.again * (1 + cos(pi * number / left)) / 2)
         take()
+        yield
     model.eval()
     small = plain(settings, model, x_test[:1000])
     return {
         "settings": asdict(settings),
         "seed": seed,
         "final": final,
-        "widths": path[-1],
+        "widths": alive(settings.net, model),
         "parameters": sum(p.numel() for p in small.parameters()),
         "error": error(small, x_test, y_test),
         "train_error": error(small, x, y),
@@ -326,6 +335,18 @@ def run(settings: Settings, seed: int, device: torch.device, final: bool, graphs
     }
 
 
+@torch.no_grad()
+def alive(net: Net, model: nn.Sequential) -> dict[str, int]:
+    """The units of each layer that are not zero: columns that read pixels and neurons, or rows that make channels."""
+    if net == "300-100":
+        readers = {"pick": model.fc1.weight, "fc1": model.fc2.weight, "fc2": model.fc3.weight}
+        counts = [(weight != 0).any(0).sum() for weight in readers.values()]
+        return dict(zip(readers, torch.stack(counts).tolist()))
+    makers = {"conv1": model.conv1, "conv2": model.conv2, "fc1": model.fc1}
+    counts = [(m.weight.flatten(1) != 0).any(1).logical_or(m.bias != 0).sum() for m in makers.values()]
+    return dict(zip(makers, torch.stack(counts).tolist()))
+
+
 def set_rate_(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
@@ -334,7 +355,7 @@ def set_rate_(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def captured(step: Callable[[], None], graphs: bool) -> Callable[[], None]:
+def captured(step: Callable[[], None], draws: torch.Generator, graphs: bool) -> Callable[[], None]:
     """The step as one CUDA graph, after a few that are taken as they are; without `graphs` the step itself."""
     if not graphs:
         return step
@@ -347,15 +368,11 @@ def captured(step: Callable[[], None], graphs: bool) -> Callable[[], None]:
         if recorded:
             recorded[0].replay()
         elif taken <= 5:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                step()
-            torch.cuda.current_stream().wait_stream(side)
+            step()
         else:
-            torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            graph.register_generator_state(draws)
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 step()
             recorded.append(graph)
             graph.replay()
@@ -400,27 +417,49 @@ def load(settings: Mapping[str, Any]) -> Settings:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """One worker: takes the next job that nobody has claimed, until there is none or the time is up."""
+    """One worker: takes the next jobs that nobody has claimed, some at once, until there is none or the time is up."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    warnings.simplefilter("ignore", aw.AutoWidthWarning)  # of a penalty that reaches the smallest width: known
+    cuda = device.type == "cuda"
+    waiting = iter(jobs(arguments))
     longest = 0.0
-    for job in jobs(arguments):
-        file = job.file(arguments.out)
-        if time.time() + longest > arguments.until:
+    running: list[tuple[Job, Course, Any]] = []
+    while True:
+        while len(running) < arguments.at_once and time.time() + longest < arguments.until:
+            job = next((job for job in waiting if claimed(job.file(arguments.out))), None)
+            if job is None:
+                break
+            stream = torch.cuda.stream(torch.cuda.Stream()) if cuda else nullcontext()
+            made = course(job.settings, job.seed, device, job.final, arguments.graphs and cuda)
+            running.append((job, made, stream))
+        if not running:
             return
-        try:
-            claim = os.open(file.with_suffix(".claim"), os.O_CREAT | os.O_EXCL)
-        except FileExistsError:
-            continue
-        os.close(claim)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", aw.AutoWidthWarning)  # of a penalty that reaches the smallest width: known
-            result = run(job.settings, job.seed, device, job.final, arguments.graphs and device.type == "cuda")
-        file.with_suffix(".part").write_text(json.dumps(result, indent=1) + "\n")
-        file.with_suffix(".part").replace(file)
-        longest = max(longest, result["seconds"])
-        print(line(result), flush=True)
+        for each in list(running):
+            job, made, stream = each
+            try:
+                with stream:
+                    next(made)
+            except StopIteration as ended:
+                running.remove(each)
+                longest = max(longest, ended.value["seconds"])
+                write(ended.value, job.file(arguments.out))
+
+
+def claimed(file: Path) -> bool:
+    """Is this job ours? Whoever makes the file first has it."""
+    try:
+        os.close(os.open(file.with_suffix(".claim"), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def write(result: Mapping[str, Any], file: Path) -> None:
+    file.with_suffix(".part").write_text(json.dumps(result, indent=1) + "\n")
+    file.with_suffix(".part").replace(file)
+    print(line(result), flush=True)
 
 
 def line(r: Mapping[str, Any]) -> str:
@@ -512,6 +551,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder of the results, one JSON for each run")
     parser.add_argument("--minutes", type=float, default=7, help="no run starts that would end later")
     parser.add_argument("--workers", type=int, default=1, help="processes side by side")
+    parser.add_argument("--at-once", type=int, default=1, help="runs in turns in each of them, each on its own stream")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 for a sweep, 0 1 2 for final runs")
     parser.add_argument("--net", choices=list(BUDGETS), help="one of the two only")
     parser.add_argument("--from", dest="chosen", nargs="+", default=[], help="results whose settings are to be used")

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -126,17 +127,27 @@ def _try(stage: _Stage, model: nn.Module, names: list[str], sites: list[_Site]) 
     proofs = 3 if sliced else 1 if stage.factors & set(names) else 0
     candidates = _candidates(model, sites)
     kinds = list(dict.fromkeys((cls, f.attribute) for cls, f in candidates))
-    pairs = [[a, b] for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
-    choices = [[], *([kinds] if len(kinds) > 2 else []), *([k] for k in kinds), *pairs]
-    first = None
-    for choice in choices:
+    errors: dict[frozenset[tuple[str, str]], str] = {}
+
+    def follows(*choice: tuple[str, str]) -> list[Follower] | None:
         chosen = [f for cls, f in candidates if (cls, f.attribute) in choice]
         error = stage.trial(keeps, chosen) or stage.proof(names, chosen, proofs)
         if error is None:
-            return chosen, None
-        first = first or error
+            return chosen
+        errors[frozenset(choice)] = error
+        return None
+
+    nothing: frozenset[tuple[str, str]] = frozenset()
+    tries = chain([()], [kinds] if len(kinds) > 2 else [], ((k,) for k in kinds), combinations(kinds, 2))
+    for choice in tries:
+        # Two attributes that each change nothing about the failure are not read before it: nor are they together.
+        if len(choice) == 2 and all(errors.get(frozenset([k])) == errors[nothing] for k in choice):
+            continue
+        found = follows(*choice)
+        if found is not None:
+            return found, None
     code = sites[0].call.place.code
-    return [], f"its size is written into the code: {code} ({sites[0].call.place}); after a cut: {first}"
+    return [], f"its size is written into the code: {code} ({sites[0].call.place}); after a cut: {errors[nothing]}"
 
 
 def _base(call: Call) -> str:

@@ -13,13 +13,14 @@ from torch import nn
 
 from autowidth.nets.characters import dec3, maxpool_2d
 from autowidth.nets.charnet import maxout, maxout_dec
-from autowidth.nets.cifar_resnet import cifar_resnet
-from autowidth.nets.cifar_vgg import cifar_vgg
 from autowidth.nets.decompose_me import dec8
+from autowidth.nets.fully_connected import autoencoder, mlp
 from autowidth.nets.lenets import lenet5, lenet_300_100
-from autowidth.nets.mlp import autoencoder, mlp
+from autowidth.nets.low_rank import decompose
 from autowidth.nets.residual import resnet50
+from autowidth.nets.residual_cifar import cifar_resnet
 from autowidth.nets.vgg_b import bnet, bnet_c
+from autowidth.nets.vgg_cifar import cifar_vgg
 
 # By name, for the command line and recipes: each can be called without arguments, and takes `classes`, but for `mlp`,
 # which takes `targets`, and `autoencoder`. `maxout_dec` is not among them because nobody can say its ranks for you.
@@ -62,6 +63,7 @@ __all__ = [
     "cifar_vgg",
     "dec3",
     "dec8",
+    "decompose",
     "lenet5",
     "lenet_300_100",
     "maxout",

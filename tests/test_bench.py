@@ -21,7 +21,7 @@ from autowidth.bench.step import measure_step
 from autowidth.bench.times import Row, StepSettings, StepTimes, device_of
 from autowidth.bench.training import OPTIMIZERS, training
 from autowidth.cli import _parser, main
-from autowidth.cli.bench import EXAMPLES
+from autowidth.cli.bench_step import EXAMPLES
 from autowidth.errors import AutoWidthError, InputError, OptimizerError, PenaltyError, StoreError
 from autowidth.graph.inputs import ExampleInputs
 

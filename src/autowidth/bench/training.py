@@ -67,10 +67,10 @@ def training(
     if last:
         ordered: Any = mine.to  # memory_format is not in its type
         ordered(memory_format=torch.channels_last)
-    inputs = example if batch is None else _of_batch(example, batch)
+    inputs = example if batch is None else of_batch(example, batch)
     inputs = inputs.cast(None, device)
     if last:
-        inputs = ExampleInputs(tuple(map(_channels_last, inputs.args)), inputs.kwargs)
+        inputs = ExampleInputs(tuple(map(in_channels_last, inputs.args)), inputs.kwargs)
     logits = _tried(mine, inputs)
     classes = torch.randint(logits.shape[1], logits.shape[:1], generator=torch.Generator().manual_seed(0))
     return Training(mine, inputs, classes.to(device), device, dtype)
@@ -123,7 +123,7 @@ def _tensors(output: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def _of_batch(example: ExampleInputs, batch: int) -> ExampleInputs:
+def of_batch(example: ExampleInputs, batch: int) -> ExampleInputs:
     """The same shapes with another first size."""
 
     def resized(described: Any) -> Any:
@@ -139,6 +139,7 @@ def _of_batch(example: ExampleInputs, batch: int) -> ExampleInputs:
     )
 
 
-def _channels_last(value: Any) -> Any:
+def in_channels_last(value: Any) -> Any:
+    """A tensor of four dimensions in the memory order that GPUs like; anything else as it is."""
     four = isinstance(value, Tensor) and value.dim() == 4
     return value.to(memory_format=torch.channels_last) if four else value

@@ -13,15 +13,15 @@ import torch
 from torch import nn
 
 import autowidth as aw
-from autowidth.bench import latency, latency_times
-from autowidth.bench.clock import Spread
-from autowidth.bench.latency import in_turns, measure_latency
 from autowidth.bench.latency_networks import networks
 from autowidth.bench.latency_show import as_markdown, as_text, write
-from autowidth.bench.latency_times import BatchTimes, LatencySettings, LatencyTimes
 from autowidth.cli import _parser, main
 from autowidth.cli.bench_latency import EXAMPLES
 from autowidth.errors import InputError, StoreError
+from autowidth.measure import latency, latency_times
+from autowidth.measure.clock import Spread
+from autowidth.measure.latency import in_turns, measure_latency
+from autowidth.measure.latency_times import BatchTimes, LatencySettings, LatencyTimes
 from autowidth.nets import BUILDERS, maxout
 
 CPU = torch.device("cpu")

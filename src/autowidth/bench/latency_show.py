@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autowidth.bench.clock import Spread
-from autowidth.bench.latency_times import BatchTimes, Footprint, LatencyTimes, saved
 from autowidth.bench.show import write_text
+from autowidth.measure.clock import Spread
+from autowidth.measure.latency_times import BatchTimes, Footprint, LatencyTimes, saved
 
 Row = tuple[str, ...]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from autowidth.bench.latency import measure_latency
 from autowidth.bench.latency_networks import networks
 from autowidth.bench.latency_show import as_text, write
-from autowidth.bench.latency_times import DTYPES, LatencySettings
 from autowidth.cli.quiet import hush
+from autowidth.measure.latency import measure_latency
+from autowidth.measure.latency_times import DTYPES, LatencySettings
 
 EXAMPLES = """\
 examples:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from autowidth.bench.clock import Spread
 from autowidth.errors import InputError
+from autowidth.measure.clock import Spread
 
 DTYPES: Mapping[str, torch.dtype] = {
     "float32": torch.float32,

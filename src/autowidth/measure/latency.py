@@ -10,9 +10,8 @@ smaller for a narrower network.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from autowidth.bench.clock import Call, Lap, Spread, now
-from autowidth.bench.latency_times import DTYPES, BatchTimes, Footprint, LatencySettings, LatencyTimes
-from autowidth.bench.step import machine
-from autowidth.bench.times import device_of
-from autowidth.bench.training import fastest_convolutions, in_channels_last, of_batch
 from autowidth.errors import InputError
 from autowidth.graph.inputs import ExampleInputs
+from autowidth.measure.clock import Call, Lap, Spread, now
 from autowidth.measure.cost import cost
+from autowidth.measure.latency_times import DTYPES, BatchTimes, Footprint, LatencySettings, LatencyTimes
+from autowidth.measure.machine import device_of, fastest_convolutions, machine, threads
 from autowidth.tracing import trace
 
 _WARM = 5  # runs of each network before any is timed: kernels are chosen, memory is found
@@ -57,7 +54,7 @@ def measure_latency(
     example = ExampleInputs.of(example_inputs, example_kwargs)
     networks = [full] if small is None else [full, small]
     footprints = [footprint(network, example) for network in networks]
-    with _threads(how.threads), fastest_convolutions(), torch.inference_mode():
+    with threads(how.threads), fastest_convolutions(), torch.inference_mode():
         copies = [_prepared(network, device, how) for network in networks]
         rows = tuple(_batch(copies, example, batch, device, how) for batch in how.batches)
         where = machine(device)
@@ -101,9 +98,8 @@ def in_turns(calls: Sequence[Call], device: torch.device, repeats: int) -> list[
 def _batch(
     networks: Sequence[nn.Module], example: ExampleInputs, batch: int, device: torch.device, how: LatencySettings
 ) -> BatchTimes:
-    inputs = of_batch(example, batch).cast(DTYPES[how.dtype], device)
-    if how.channels_last:
-        inputs = ExampleInputs(tuple(map(in_channels_last, inputs.args)), inputs.kwargs)
+    inputs = example.with_batch(batch).cast(DTYPES[how.dtype], device)
+    inputs = inputs.channels_last() if how.channels_last else inputs
     calls = [_call(network, inputs) for network in networks]
     for network, call in zip(networks, calls):
         _warm_up(network, call, inputs, device)
@@ -148,13 +144,3 @@ def _warm_up(network: nn.Module, call: Call, inputs: ExampleInputs, device: torc
 def _tensors(inputs: ExampleInputs) -> list[Tensor]:
     leaves = pytree.tree_leaves((inputs.args, dict(inputs.kwargs)))
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import autowidth as aw
 from autowidth.errors import AutoWidthError
 from autowidth.nets import decompose, lenet5, low_rank, maxout, maxout_dec
 from autowidth.nets.low_rank import Moments, Pair, fit, nearest
@@ -103,6 +104,13 @@ def test_it_is_a_maxout_dec_of_the_same_form() -> None:
     assert not small.training
     assert decompose(net(), LOW).training
     assert all(p.requires_grad for p in small.parameters())
+
+
+def test_a_compact_maxout_is_decomposed_too() -> None:
+    whole, x = net().eval(), pictures(2)
+    small = aw.compact(whole, aw.make_plan(whole, aw.trace(whole, x), keep={"conv1/1": [0, 2], "conv3/1": [1, 2, 4]}))
+    assert [small.get_submodule(f"conv{n}").out_channels for n in (1, 2, 3)] == [2 * 2, 2 * 4, 4 * 3]
+    torch.testing.assert_close(decompose(small, (9, 18, 32))(x), small(x), rtol=1e-10, atol=1e-10)
 
 
 def test_the_network_stays_as_it_is() -> None:

@@ -25,9 +25,10 @@ examples:
 
 MODEL and --input are those of `autowidth inspect`, or MODEL is the folder of a
 run. FILE is what autowidth.save wrote of the compact network; without it, one
-network is measured. Both run in turns, in eval mode. Times are medians;
-saved is 100 (full - compact) / full. FILE of --out is Markdown where its name
-ends in .md, JSON where it ends in .json, else text.
+network is measured. The full network's weights are random: its time does not
+depend on them. Both run in turns, in eval mode. Times are medians; saved is
+100 (full - compact) / full. FILE of --out is Markdown where its name ends in
+.md, JSON where it ends in .json, else text.
 """
 
 

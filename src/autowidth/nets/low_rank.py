@@ -32,9 +32,9 @@ from autowidth.nets.parts import check_choice, check_widths
 
 Method = Literal["filters", "data"]
 
-_TURNS = 30  # of V and H, at most
-_ENOUGH = 1e-4  # a turn that lowers the error by less than this share of it is the last
-_STEPS = 30  # of conjugate gradients for V; an exact solution would have K C k unknowns at once
+_TURNS = 10  # of V and H, at most
+_ENOUGH = 1e-3  # a turn that lowers the error by less than this share of it is the last
+_STEPS = 6  # of conjugate gradients for V; an exact solution would have K C k unknowns at once
 _PATCHES = 300  # of the images, that the trained filters weigh as much as
 _TINY = 1e-9  # relative: so that what is as good as singular can be inverted
 _AT_ONCE = 2**24  # numbers of patches in memory
@@ -50,7 +50,8 @@ def decompose(
         network: any widths, pieces and kernels; those of a compact network too.
         ranks: K of each of the first three convolutions; None leaves one whole.
         method: what is kept as far as K filters can, "filters" or the outputs for "data".
-        images: for "data", [B, 1, 24, 24] as the network takes them; a few hundred do.
+        images: for "data", [B, 1, 24, 24] as the network takes them; a few hundred do. At full size a hundred take
+            about half a minute for each layer on one core; on a GPU, put the network there.
 
     Example:
         >>> from autowidth.nets import maxout

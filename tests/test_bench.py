@@ -13,17 +13,19 @@ import pytest
 import torch
 from torch import nn
 
-from autowidth.bench import clock, step, times
-from autowidth.bench.clock import Spread, copy_bandwidth, device_ms, host_ms
+from autowidth.bench import step, times
 from autowidth.bench.peers import PEERS, peer_rows
 from autowidth.bench.show import as_markdown, as_text, write
 from autowidth.bench.step import measure_step
-from autowidth.bench.times import Row, StepSettings, StepTimes, device_of
+from autowidth.bench.times import Row, StepSettings, StepTimes
 from autowidth.bench.training import OPTIMIZERS, training
 from autowidth.cli import _parser, main
-from autowidth.cli.bench import EXAMPLES
+from autowidth.cli.bench_step import EXAMPLES
 from autowidth.errors import AutoWidthError, InputError, OptimizerError, PenaltyError, StoreError
 from autowidth.graph.inputs import ExampleInputs
+from autowidth.measure import clock
+from autowidth.measure.clock import Spread, copy_bandwidth, device_ms, host_ms
+from autowidth.measure.machine import device_of
 
 CPU = torch.device("cpu")
 NAMES = [

@@ -1,10 +1,11 @@
-"""The architectures against every number of the paper's digest, sections 1.1 to 1.8.
+"""The architectures against every number of the paper's digest, sections 1.1 to 1.8, and of their literature.
 
 Sizes are compared on the meta device, where even 133 million parameters cost nothing.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -14,11 +15,15 @@ import pytest
 import torch
 from torch import nn
 
+import autowidth as aw
 from autowidth.errors import AutoWidthError, MissingExtraError
 from autowidth.nets import (
     BUILDERS,
+    autoencoder,
     bnet,
     bnet_c,
+    cifar_resnet,
+    cifar_vgg,
     dec3,
     dec8,
     lenet5,
@@ -26,6 +31,7 @@ from autowidth.nets import (
     maxout,
     maxout_dec,
     maxpool_2d,
+    mlp,
     resnet50,
 )
 from autowidth.nets.charnet import Maxout
@@ -38,12 +44,22 @@ INPUTS = {
     "dec8-512": (3, 224, 224),
     "dec8-640": (3, 224, 224),
     "dec8-768": (3, 224, 224),
+    "dec8-512-25": (3, 224, 224),
+    "dec8-640-25": (3, 224, 224),
+    "dec8-768-25": (3, 224, 224),
     "dec3": (1, 32, 32),
     "maxpool_2d": (1, 32, 32),
     "maxout": (1, 24, 24),
     "lenet_300_100": (1, 28, 28),
     "lenet5": (1, 28, 28),
     "resnet50": (3, 224, 224),
+    "cifar-resnet20": (3, 32, 32),
+    "cifar-resnet32": (3, 32, 32),
+    "cifar-resnet44": (3, 32, 32),
+    "cifar-resnet56": (3, 32, 32),
+    "cifar-resnet110": (3, 32, 32),
+    "cifar-vgg16": (3, 32, 32),
+    "cifar-vgg19": (3, 32, 32),
 }
 GOLDEN = (45, 43, 114, 75, 236, 119)  # widths that training leaves of Dec_3
 
@@ -417,6 +433,179 @@ def test_resnet50_with_a_torchvision_for_another_torch_says_so(monkeypatch: pyte
         resnet50()
 
 
+# --- CIFAR -----------------------------------------------------------------------------------------------------------
+
+RESNETS = {  # parameters with shortcut A and B, and ten classes
+    20: (269_722, 272_474),
+    32: (464_154, 466_906),
+    44: (658_586, 661_338),
+    56: (853_018, 855_770),
+    110: (1_727_962, 1_730_714),
+}
+
+
+@pytest.mark.parametrize("depth", RESNETS)
+def test_cifar_resnets_have_the_parameters_of_the_literature(depth: int) -> None:
+    a, b = RESNETS[depth]
+    assert size(on_meta(cifar_resnet, depth, shortcut="A")) == a
+    assert size(on_meta(cifar_resnet, depth)) == size(on_meta(BUILDERS[f"cifar-resnet{depth}"])) == b
+    assert b - a == 16 * 32 + 2 * 32 + 32 * 64 + 2 * 64
+    assert len(convs(on_meta(cifar_resnet, depth, shortcut="A"))) == depth - 1
+
+
+def test_cifar_resnet_ends_at_a_quarter_of_the_side() -> None:
+    out = shapes(on_meta(cifar_resnet, 20, classes=100), 3, 32, 32)
+    assert [out[f"layer{stage}"] for stage in (1, 2, 3)] == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+    assert (out["flatten"], out["fc"]) == ((64,), (100,))
+
+
+def norm_inputs(net: nn.Module, *input_shape: int) -> int:
+    """How many numbers go through batch norm."""
+    seen = []
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.register_forward_hook(lambda module, args, output: seen.append(output[0].numel()))
+    net.eval()(torch.empty(1, *input_shape, device="meta"))
+    return sum(seen)
+
+
+def test_cifar_resnet56_has_the_multiplications_of_pruning_papers() -> None:
+    costs = {kind: costs_of(cifar_resnet(56, shortcut=kind), 3, 32, 32) for kind in ("A", "B")}
+    assert {kind: cost.macs for kind, cost in costs.items()} == {"A": 125_485_696, "B": 125_747_840}
+    assert costs["B"].parameters == 855_770
+    # Two operations for each number that a batch norm sees: the papers' 127 million.
+    counted = costs["B"].macs + 2 * norm_inputs(on_meta(cifar_resnet, 56), 3, 32, 32)
+    assert round(counted / 1e6) == 127
+
+
+def test_cifar_vggs_have_the_sizes_of_the_literature() -> None:
+    assert [size(on_meta(cifar_vgg, depth)) for depth in (16, 19)] == [14_724_042, 20_035_018]
+    assert size(on_meta(cifar_vgg, 19, classes=100)) == 20_081_188
+    assert costs_of(cifar_vgg(16), 3, 32, 32).macs == 313_201_664
+    assert macs(on_meta(cifar_vgg, 16), 3, 32, 32) == 313_201_664
+    assert macs(on_meta(cifar_vgg, 19), 3, 32, 32) == 398_136_320
+
+
+def test_depgraphs_vgg19_leaves_out_the_last_pool() -> None:
+    net = on_meta(cifar_vgg, 19, classes=100, pools=3)
+    assert macs(net, 3, 32, 32) + 2 * norm_inputs(net, 3, 32, 32) == pytest.approx(513e6, rel=2e-3)
+    out = shapes(net, 3, 32, 32)
+    assert out["conv16"] == (512, 4, 4)
+    assert [name for name in out if name.startswith("pool")] == ["pool1", "pool2", "pool3"]
+    assert shapes(on_meta(cifar_vgg, 19), 3, 32, 32)["conv16"] == (512, 2, 2)
+
+
+def costs_of(net: nn.Module, *input_shape: int) -> aw.Cost:
+    return aw.cost(aw.trace(net, torch.randn(1, *input_shape)))
+
+
+@pytest.mark.parametrize(
+    ("build", "free", "frozen"),
+    [
+        # Three streams, and the inside of every block; only the image's colours and the last bias stay.
+        (lambda: cifar_resnet(20), 3 + 9, {"conv1/1", "fc"}),
+        # What the zeros of a shortcut are added to keeps its size: 16 of 32, then 32 of 64 channels of the streams.
+        (
+            lambda: cifar_resnet(20, shortcut="A"),
+            1 + 9,
+            {"conv1/1", "layer2.0.conv2", "layer3.0.conv2", "fc"},
+        ),
+        (lambda: cifar_vgg(16, width=0.125), 13, {"conv1/1", "fc"}),
+    ],
+)
+def test_the_widths_of_cifar_nets_are_free(build: Callable[[], nn.Module], free: int, frozen: set[str]) -> None:
+    graph = aw.trace(build(), torch.randn(1, 3, 32, 32))
+    assert len(graph.free) == free
+    assert {axis.name for axis in graph.axes if axis.frozen} == frozen
+    assert graph.free_share > 0.996
+
+
+@pytest.mark.parametrize("shortcut", ["A", "B"])
+def test_a_cifar_resnet_is_cut_exactly(shortcut: str) -> None:
+    net, x = cifar_resnet(8, shortcut=shortcut).double().eval(), torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    graph = aw.trace(net, x)
+    graph.kill_(net, {axis.name: range(0, axis.size, 3) for axis in graph.free})
+    small = aw.compact(net, aw.make_plan(net, graph))
+    torch.testing.assert_close(small(x), net(x), rtol=1e-12, atol=1e-12)
+    assert small.conv1.out_channels == 10
+    assert small.layer3[0].conv1.out_channels == 64 - 22
+    assert size(small) < 0.6 * size(net)
+
+
+def test_shortcut_a_adds_channels_of_zeros_after_those_of_every_second_position() -> None:
+    block = cifar_resnet(8, shortcut="A").layer2[0].eval()
+    with torch.no_grad():
+        block.bn2.weight.zero_()
+        x = torch.rand(2, 16, 6, 6)
+        y = block(x)
+    assert torch.equal(y[:, :16], x[:, :, ::2, ::2])
+    assert torch.equal(y[:, 16:], torch.zeros(2, 16, 3, 3))
+
+
+def test_cifar_nets_take_their_widths() -> None:
+    half = on_meta(cifar_resnet, 20, width=0.5)
+    assert [half.get_submodule(f"layer{k}.0.bn2").num_features for k in (1, 2, 3)] == [8, 16, 32]
+    inner = range(3, 12)
+    thin = on_meta(cifar_resnet, 20, inner=inner, widths=(16, 24, 40))
+    assert [thin.get_submodule(f"layer{k}.{n}.bn1").num_features for k in (1, 2, 3) for n in range(3)] == list(inner)
+    assert thin.fc.in_features == 40
+    widths = (5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)
+    assert [conv.out_channels for conv in convs(on_meta(cifar_vgg, 16, widths=widths)).values()] == list(widths)
+    assert on_meta(cifar_vgg, 19, width=0.25).fc.in_features == 128
+
+
+# --- fully connected -------------------------------------------------------------------------------------------------
+
+
+def test_mlp_layer_by_layer() -> None:
+    net = on_meta(mlp, 16, 26, widths=(20, 20, 20), activation="tanh")
+    assert [name for name, _ in net.named_children()] == [
+        *("fc1", "fc1_tanh", "fc2", "fc2_tanh", "fc3", "fc3_tanh", "fc")
+    ]
+    assert size(net) == 17 * 20 + 21 * 20 + 21 * 20 + 21 * 26
+    assert net(torch.empty(3, 16, device="meta")).shape == (3, 26)
+    assert size(on_meta(mlp, 5, 2, widths=())) == 6 * 2
+
+
+def test_mlp_batch_norm_takes_the_place_of_the_bias() -> None:
+    plain, normed = on_meta(mlp), on_meta(mlp, norm="bn")
+    assert size(normed) == size(plain) + 2 * 100  # scale and shift for a bias
+    assert [type(layer).__name__ for layer in normed.children()] == [*["Linear", "BatchNorm1d", "ReLU"] * 2, "Linear"]
+
+
+def test_autoencoder_is_784_1000_500_250_30_and_back() -> None:
+    net = on_meta(autoencoder)
+    linear = [layer for layer in net.children() if isinstance(layer, nn.Linear)]
+    assert [linear[0].in_features, *(layer.out_features for layer in linear)] == [
+        *(784, 1000, 500, 250, 30, 250, 500, 1000, 784)
+    ]
+    assert size(net) == 2_837_314
+    assert net(torch.empty(3, 1, 28, 28, device="meta")).shape == (3, 1, 28, 28)
+    following = [type(layer) for layer in net.children()]
+    assert following[following.index(nn.ReLU) :].count(nn.ReLU) == 6  # none after the code, none after the image
+    assert on_meta(autoencoder, (16,), (4,))(torch.empty(3, 16, device="meta")).shape == (3, 16)
+
+
+@pytest.mark.parametrize("norm", ["none", "bn"])
+def test_the_code_of_an_autoencoder_is_a_free_width(norm: str) -> None:
+    net, x = autoencoder((1, 4, 4), (12, 5), norm=norm).double().eval(), torch.randn(3, 1, 4, 4, dtype=torch.float64)
+    graph = aw.trace(net, x)
+    assert [axis.name for axis in graph.free] == ["enc1", "code", "dec1"]
+    graph.kill_(net, {"code": [0, 3], "dec1": [1]})
+    small = aw.compact(net, aw.make_plan(net, graph))
+    assert (small.code.out_features, small.image.in_features) == (3, 11)
+    torch.testing.assert_close(small(x), net(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu"])
+def test_every_activation_leaves_hidden_widths_free(activation: str) -> None:
+    net = mlp(4, 2, (6, 5), activation=activation, norm="bn").eval()
+    graph = aw.trace(net, torch.randn(2, 4))
+    graph.kill_(net, {"fc1": [0], "fc2": [4]})
+    small = aw.compact(net, aw.make_plan(net, graph))
+    assert (small.fc1.out_features, small.fc2.out_features) == (5, 4)
+
+
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
@@ -449,7 +638,7 @@ def test_relus_follow_the_layer_whose_neurons_they_are(name: str, relus: int) ->
 
 
 def test_the_names_are_these_and_cannot_be_changed() -> None:
-    assert set(BUILDERS) == set(INPUTS)
+    assert set(BUILDERS) == set(INPUTS) | {"mlp", "autoencoder"}
     assert size(on_meta(BUILDERS["bnet_c-gap"])) == 9_917_992
     assert size(on_meta(BUILDERS["dec8-768"])) == 16_027_176
     with pytest.raises(TypeError):
@@ -460,7 +649,8 @@ def test_every_exported_name_is_a_builder_or_the_registry() -> None:
     nets = importlib.import_module("autowidth.nets")
     assert nets.__all__ == sorted(nets.__all__)
     assert {name for name in nets.__all__ if not callable(getattr(nets, name))} == {"BUILDERS"}
-    assert {name.partition("-")[0] for name in BUILDERS} == set(nets.__all__) - {"BUILDERS", "maxout_dec"}
+    built = {build.func if isinstance(build, functools.partial) else build for build in BUILDERS.values()}
+    assert {build.__name__ for build in built} == set(nets.__all__) - {"BUILDERS", "maxout_dec", "decompose"}
 
 
 @pytest.mark.parametrize("head", ["flatten", "gap"])
@@ -502,6 +692,22 @@ def test_the_flatten_follows_the_width(head: str) -> None:
         (lambda: maxout(kernels=(9, 9, 9)), r"maxout: kernels=\(9, 9, 9\) must add up to 26"),
         (lambda: maxout_dec(ranks=(4, 0, None)), r"maxout_dec: ranks=\(4, 0, None\), but it takes 3 numbers"),
         (lambda: lenet5(widths=(20, 50)), r"lenet5: widths=\(20, 50\), but it takes 3 numbers"),
+        (lambda: cifar_resnet(18), r"cifar_resnet: depth=18 is not 6 n \+ 2; choose 20, 32, 44, 56, 110 or the like"),
+        (lambda: cifar_resnet(20, shortcut="C"), r"cifar_resnet: shortcut='C' is not known; choose one of 'A', 'B'"),
+        (lambda: cifar_resnet(20, widths=(16, 32)), r"cifar_resnet: widths=\(16, 32\), but it takes 3 numbers"),
+        (lambda: cifar_resnet(20, inner=(9,) * 8), r"cifar_resnet: inner=\(9, .* but it takes 9 numbers"),
+        (
+            lambda: cifar_resnet(20, widths=(16, 32, 24), shortcut="A"),
+            r"cifar_resnet: widths=\(16, 32, 24\) must not become smaller with shortcut='A', .* choose shortcut='B'",
+        ),
+        (lambda: cifar_vgg(11), r"cifar_vgg: depth='11' is not known; choose one of '16', '19'"),
+        (lambda: cifar_vgg(16, width=0.001), r"cifar_vgg: widths=\(0, .*it takes 13 numbers, each 1 or more"),
+        (lambda: mlp(norm="ln"), r"mlp: norm='ln' is not known; choose one of 'none', 'bn'"),
+        (lambda: mlp(activation="sigmoid"), r"mlp: activation='sigmoid' is not known; choose one of 'relu', 'tanh',"),
+        (lambda: mlp(widths=(5, 0)), r"mlp: widths=\(5, 0\), but it takes 2 numbers, each 1 or more"),
+        (lambda: mlp(targets=0), r"mlp: features and targets=\(8, 0\), but it takes 2 numbers"),
+        (lambda: autoencoder(widths=()), r"autoencoder: widths=\(\), but it takes 1 numbers"),
+        (lambda: autoencoder(norm="ln"), r"autoencoder: norm='ln' is not known"),
     ],
 )
 def test_an_impossible_argument_is_refused_by_name(build: Callable[[], nn.Module], says: str) -> None:

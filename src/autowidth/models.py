@@ -195,9 +195,20 @@ def _from_paper(name: str) -> Built:
         raise _unknown(name, "paper", BUILDERS)
     if name == "resnet50":
         _torchvision()
-    sizes = {"dec3": "1x32x32", "maxpool_2d": "1x32x32", "maxout": "1x24x24"}
-    size = sizes.get(name, "1x28x28" if name.startswith("lenet") else "3x224x224")
+    size = next((size for start, size in _PAPER_INPUTS.items() if name.startswith(start)), "3x224x224")
     return _called(f"paper:{name}", BUILDERS[name]), [f"1x{size}"]
+
+
+# By the start of the name: what one sample is, where it is no photograph.
+_PAPER_INPUTS = {
+    "autoencoder": "1x28x28",
+    "cifar": "3x32x32",
+    "dec3": "1x32x32",
+    "lenet": "1x28x28",
+    "maxout": "1x24x24",
+    "maxpool_2d": "1x32x32",
+    "mlp": "8",
+}
 
 
 _SOURCES: dict[str, Callable[[str], Built]] = {

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from autowidth.bench.clock import Call, Spread, device_ms, host_ms
 from autowidth.bench.times import Row
 from autowidth.bench.training import OPTIMIZERS, Training
 from autowidth.errors import MissingExtraError
+from autowidth.measure.clock import Call, Spread, device_ms, host_ms
 
 _WARM = 3  # calls before any is timed
 _REGULARIZE = "Torch-Pruning regularize"

@@ -14,7 +14,11 @@ _HEAD = ("", "device ms", "10 to 90 %", "host ms", "host 90 %", "of a step", "")
 def write(times: StepTimes, file: Path) -> None:
     """Markdown where the name ends in .md, JSON where it ends in .json, else text."""
     forms: dict[str, Callable[[StepTimes], str]] = {".md": as_markdown, ".json": StepTimes.to_json}
-    text = forms.get(file.suffix, as_text)(times)
+    write_text(forms.get(file.suffix, as_text)(times), file)
+
+
+def write_text(text: str, file: Path) -> None:
+    """The text, and a line break at its end."""
     try:
         file.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
     except OSError as error:

@@ -10,7 +10,6 @@ Penalties are so weak here that no unit dies while it is timed: dead units would
 
 from __future__ import annotations
 
-import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,16 +19,17 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from autowidth.bench.clock import Lap, Spread, copy_bandwidth, device_ms, host_ms, now
 from autowidth.bench.peers import peer_rows
-from autowidth.bench.times import DTYPES, PENALTIES, Row, StepSettings, StepTimes, device_of
-from autowidth.bench.training import OPTIMIZERS, Training, fastest_convolutions, training
+from autowidth.bench.times import DTYPES, PENALTIES, Row, StepSettings, StepTimes
+from autowidth.bench.training import OPTIMIZERS, Training, training
 from autowidth.errors import AutoWidthWarning, InputError
 from autowidth.graph.inputs import ExampleInputs
 from autowidth.learn.choose import groups_of
 from autowidth.learn.controller import AutoWidth
 from autowidth.learn.optimizers import keeps_of
 from autowidth.learn.terms import unit_norms
+from autowidth.measure.clock import Lap, Spread, copy_bandwidth, device_ms, host_ms, now
+from autowidth.measure.machine import device_of, fastest_convolutions, machine
 from autowidth.penalty.groups import Group
 
 # Every strength is spent over so many steps: in the few thousand that are taken, no unit loses 1 % of its norm.
@@ -76,17 +76,6 @@ def measure_step(
         Spread.of([lap / block for lap, block in zip(_means(laps, len(with_us)), with_us)]),
         (*rows, *others),
     )  # fmt: skip
-
-
-def machine(device: torch.device) -> dict[str, str]:
-    """Where this runs, as it belongs beside any number."""
-    cuda = device.type == "cuda"
-    return {
-        "device": torch.cuda.get_device_name(device) if cuda else f"CPU ({platform.machine()})",
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "threads": str(torch.get_num_threads()),
-    }
 
 
 # ---- two arms --------------------------------------------------------------------------------------------------------

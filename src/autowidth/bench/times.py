@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 import torch
 
-from autowidth.bench.clock import Spread
 from autowidth.bench.training import OPTIMIZERS
 from autowidth.errors import InputError, OptimizerError, PenaltyError
 from autowidth.learn.choose import Choice
+from autowidth.measure.clock import Spread
 from autowidth.penalty.penalties import L1, MCP, GroupLasso, Penalty, SparseGroupLasso
 
 # By the name that a command line gives them.
@@ -116,21 +116,3 @@ def _row(data: Mapping[str, Any]) -> Row:
 def _check_choice(name: str, value: str, known: Any, kind: type[Exception]) -> None:
     if value not in known:
         raise kind(f"{name}={value!r} is not known; choose one of {', '.join(known)}.")
-
-
-def device_of(name: str) -> torch.device:
-    """The device of that name, if it is here."""
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"device={name!r} is not known; write cpu, cuda or cuda:0.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device={name!r}: only cpu and cuda can be measured here.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(
-            f"device={name!r} was asked for, and this PyTorch ({torch.__version__}) sees no CUDA device. Choose cpu, "
-            "or install a build of PyTorch with CUDA on a machine that has one."
-        )
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"device={name!r}: there are {torch.cuda.device_count()} CUDA devices, counted from 0.")
-    return device

@@ -67,10 +67,10 @@ def training(
     if last:
         ordered: Any = mine.to  # memory_format is not in its type
         ordered(memory_format=torch.channels_last)
-    inputs = example if batch is None else _of_batch(example, batch)
+    inputs = example if batch is None else example.with_batch(batch)
     inputs = inputs.cast(None, device)
     if last:
-        inputs = ExampleInputs(tuple(map(_channels_last, inputs.args)), inputs.kwargs)
+        inputs = inputs.channels_last()
     logits = _tried(mine, inputs)
     classes = torch.randint(logits.shape[1], logits.shape[:1], generator=torch.Generator().manual_seed(0))
     return Training(mine, inputs, classes.to(device), device, dtype)
@@ -89,17 +89,6 @@ def _tried(model: nn.Module, inputs: ExampleInputs) -> Tensor:
             f"{type(error).__name__}: {line}. Choose inputs, or a batch, that it takes."
         ) from error
     return _logits(output)
-
-
-@contextlib.contextmanager
-def fastest_convolutions() -> Iterator[None]:
-    """Let cuDNN try out its algorithms, as every training of a fixed size does."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def _logits(output: Any) -> Tensor:
@@ -121,24 +110,3 @@ def _tensors(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, (tuple, list)):
         for part in output:
             yield from _tensors(part)
-
-
-def _of_batch(example: ExampleInputs, batch: int) -> ExampleInputs:
-    """The same shapes with another first size."""
-
-    def resized(described: Any) -> Any:
-        shape = described.get("tensor") if isinstance(described, dict) else None
-        return {**described, "tensor": [batch, *shape[1:]]} if shape else described
-
-    described = example.describe()
-    args, kwargs = described["args"], described["kwargs"]
-    assert isinstance(args, list)
-    assert isinstance(kwargs, dict)
-    return ExampleInputs.from_description(
-        {"args": [resized(a) for a in args], "kwargs": {k: resized(v) for k, v in kwargs.items()}}
-    )
-
-
-def _channels_last(value: Any) -> Any:
-    four = isinstance(value, Tensor) and value.dim() == 4
-    return value.to(memory_format=torch.channels_last) if four else value

@@ -64,6 +64,20 @@ class ExampleInputs:
             {k: _cast(v, dtype, device) for k, v in self.kwargs.items()},
         )
 
+    def with_batch(self, batch: int) -> ExampleInputs:
+        """Random inputs of the same form, but for the first size of every tensor."""
+        described = self.describe()
+        args, kwargs = described["args"], described["kwargs"]
+        assert isinstance(args, list)
+        assert isinstance(kwargs, dict)
+        return ExampleInputs.from_description(
+            {"args": [_resized(a, batch) for a in args], "kwargs": {k: _resized(v, batch) for k, v in kwargs.items()}}
+        )
+
+    def channels_last(self) -> ExampleInputs:
+        """The same inputs, positional images in the memory order that GPUs like."""
+        return ExampleInputs(tuple(map(_channels_last, self.args)), self.kwargs)
+
 
 def _describe(value: Any) -> Json:
     if isinstance(value, Tensor):
@@ -109,3 +123,15 @@ def _cast(value: Any, dtype: torch.dtype | None, device: torch.device | None) ->
     if isinstance(value, Mapping):
         return {k: _cast(v, dtype, device) for k, v in value.items()}
     return value
+
+
+def _resized(described: Json, batch: int) -> Json:
+    shape = described.get("tensor") if isinstance(described, dict) else None
+    if not isinstance(described, dict) or not isinstance(shape, list) or not shape:
+        return described
+    return {**described, "tensor": [batch, *shape[1:]]}
+
+
+def _channels_last(value: Any) -> Any:
+    four = isinstance(value, Tensor) and value.dim() == 4
+    return value.to(memory_format=torch.channels_last) if four else value

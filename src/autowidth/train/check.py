@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 
 import torch
 from torch import Tensor, nn
@@ -25,14 +25,16 @@ def check_recipe(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value < 0:
             raise TrainError(f"{name} is {value}; it must be 0 or more.")
+    if not 0 < recipe.optimizer.rate < inf:
+        raise TrainError(f"optimizer.rate is {recipe.optimizer.rate:g}; it must be above 0.")
     if recipe.validation >= 1:
         raise TrainError(
             f"validation is {recipe.validation:g}; it is the share of the training part that is held out, such as 0.1."
         )
     if recipe.smoothing and (recipe.task != "classification" or recipe.smoothing >= 1):
         raise TrainError(
-            f"smoothing is {recipe.smoothing:g} and task {recipe.task!r}: labels are smoothed by less than 1, and only a "
-            "classification has any."
+            f"smoothing is {recipe.smoothing:g} and task {recipe.task!r}: labels are smoothed by less than 1, and "
+            "only a classification has any."
         )
     check_schedule(recipe)
 
@@ -42,12 +44,13 @@ def check_data(recipe: Recipe, data: Data) -> None:
     images, augment = len(data.shape) == 3, recipe.augment
     if (augment.crop or augment.flip or augment.cutout) and not images:
         raise TrainError(
-            f"augment changes images, and a sample of {data.name} has the shape {list(data.shape)}. Leave augment as it is."
+            f"augment changes images, and a sample of {data.name} has the shape {list(data.shape)}. Leave augment "
+            "as it is."
         )
     if recipe.task == "classification" and not data.classes:
         raise TrainError(
-            f"task is 'classification', and {data.name} has no classes. Choose task='regression' or 'reconstruction', or "
-            "other data."
+            f"task is 'classification', and {data.name} has no classes. Choose task='regression' or 'reconstruction', "
+            "or other data."
         )
     if recipe.task == "regression" and data.classes:
         raise TrainError(
@@ -96,6 +99,6 @@ def check_outputs(recipe: Recipe, data: Data, model: nn.Module, example: Tensor)
         wanted, fits = f"inputs of the shape {list(data.shape)} to give back", prod(given) == prod(data.shape)
     if not fits:
         raise TrainError(
-            f"{recipe.net.name} answers a sample with the shape {given}, and {data.name} has {wanted}. Change net.args, "
-            "or the task."
+            f"{recipe.net.name} answers a sample with the shape {given}, and {data.name} has {wanted}. Change "
+            "net.args, or the task."
         )

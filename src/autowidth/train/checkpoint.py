@@ -37,9 +37,9 @@ def write_whole(target: Path, content: bytes) -> None:
 def cannot_write(target: Path, error: OSError) -> TrainError:
     """What to say of a full disk and the like."""
     return TrainError(
-        f"cannot write {target}: {error.strerror or error}. What was there before is unchanged, and the run goes on from "
-        f"its last {CHECKPOINT} when it is started again with the same recipe. Free some space, or see that the folder "
-        "can be written to."
+        f"cannot write {target}: {error.strerror or error}. What was there before is unchanged, and the run goes on "
+        f"from its last {CHECKPOINT} when it is started again with the same recipe. Free some space, or see that the "
+        "folder can be written to."
     )
 
 
@@ -69,20 +69,20 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
         ) from error
     if not isinstance(state, dict) or state.get("format") != FORMAT or "recipe" not in state:
         raise TrainError(
-            f"{file} is no checkpoint of this version of autowidth (format {FORMAT}). Go on with the version that wrote "
-            "it, or delete it to start this run from the beginning."
+            f"{file} is no checkpoint of this version of autowidth (format {FORMAT}). Go on with the version that "
+            "wrote it, or delete it to start this run from the beginning."
         )
     return state
 
 
 def check_same(folder: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """Refuse to go on with another recipe; names the first field that differs."""
-    found = _difference(theirs, json.loads(json.dumps(ours)))
+    found = _difference(theirs, ours)
     if found is not None:
         name, then, now = found
         raise TrainError(
-            f"{folder} is a run of another recipe: {name} is {json.dumps(then)} there and {json.dumps(now)} here. Go on "
-            "with the recipe of then, or choose another folder for this one."
+            f"{folder} is a run of another recipe: {name} is {json.dumps(then)} there and {json.dumps(now)} here. Go "
+            "on with the recipe of then, or choose another folder for this one."
         )
 
 

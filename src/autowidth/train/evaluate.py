@@ -46,7 +46,7 @@ def measure(
 
 
 def _batches(part: Part, size: int, workers: int, team: Team) -> Iterator[tuple[Tensor, Tensor]]:
-    mine = [index for k, index in enumerate(part.members.split(size)) if k % team.size == team.rank]
+    mine = [index for k, index in enumerate(torch.split(part.members, size)) if k % team.size == team.rank]
     if isinstance(part.samples, Split):
         for index in mine:
             here = index.to(part.samples.x.device)

@@ -20,7 +20,7 @@ class Log:
         self._path = file
         try:
             self._file = open(file, "ab")  # noqa: SIM115  (it stays open as long as the run)
-            self._file.truncate(length)
+            self._file.truncate(min(length, os.path.getsize(file)))
             self._file.seek(0, os.SEEK_END)
         except OSError as error:
             raise cannot_write(file, error) from error
@@ -54,7 +54,7 @@ class Board:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             return
-        self._writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=epoch + 1)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=epoch + 1)
 
     def add(self, epoch: int, record: Mapping[str, Any]) -> None:
         """The figures of an epoch, counted from 1."""

@@ -55,6 +55,7 @@ class Rates:
 
     def __init__(self, optimizer: optim.Optimizer, recipe: Recipe, steps: int) -> None:
         self._optimizer, self._recipe, self._steps = optimizer, recipe, steps
+        self._now: tuple[float, float] | None = None
 
     def onto_device_(self, device: torch.device) -> None:
         """From now on the rate is read from the device: a CUDA graph holds on to where it lies, not to its value."""
@@ -64,13 +65,15 @@ class Rates:
     def set_(self, step: int) -> bool:
         """For this step, counted from 0 over the whole run. Is the weight decay another one than before?"""
         rate, decay = rate_at(self._recipe, step, self._steps), decay_at(self._recipe, step, self._steps)
-        changed = False
+        if (rate, decay) == self._now:
+            return False
+        changed = self._now is not None and decay != self._now[1]
+        self._now = rate, decay
         for group in self._optimizer.param_groups:
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-            changed |= group["weight_decay"] != decay
             group["weight_decay"] = decay
         return changed
 

@@ -38,9 +38,12 @@ class Bar:
     ) -> None:
         self._progress.stop()
 
-    def epoch(self, epoch: int, alive: int, whole: int) -> None:
-        """An epoch begins, counted from 0; so many neurons live."""
+    def neurons(self, alive: int, whole: int) -> None:
+        """So many live now."""
         self._neurons = f"{alive:,} of {whole:,} neurons"
+
+    def epoch(self, epoch: int) -> None:
+        """An epoch begins, counted from 0."""
         self._progress.update(
             self._task, completed=epoch * self._steps, description=f"{self._name}, epoch {epoch + 1} of {self._epochs}"
         )

@@ -2,13 +2,14 @@
 
     recipe, data ── set_up ──> Setup ── epochs: steps, figures, log, checkpoint ──> finish ──> result.json
 
-After every epoch the checkpoint is replaced as a whole. Every draw is a function of the seed and the epoch (`seeds.py`),
-so a run that was killed goes on from its checkpoint and, on the CPU, ends with the same bits.
+After every epoch the checkpoint is replaced as a whole. Every draw is a function of the seed and the epoch
+(`seeds.py`), so a run that was killed goes on from its checkpoint and, on the CPU, ends with the same bits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -68,7 +69,7 @@ def _own_chance(device: torch.device) -> Iterator[None]:
 
 def _entered(recipe: Recipe, folder: Path, team: Team) -> dict[str, Any] | None:
     """Make the folder that of this recipe, and return the last state in it."""
-    ours = recipe_to_data(recipe)
+    ours = _as_json(recipe)
     if team.leads:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +83,12 @@ def _entered(recipe: Recipe, folder: Path, team: Team) -> dict[str, Any] | None:
     if saved is not None:
         check_same(folder, saved["recipe"], ours)
     return saved
+
+
+def _as_json(recipe: Recipe) -> dict[str, Any]:
+    """As it will be read again: lists in place of tuples."""
+    data: dict[str, Any] = json.loads(json.dumps(recipe_to_data(recipe)))
+    return data
 
 
 # ---- the epochs ------------------------------------------------------------------------------------------------------
@@ -120,6 +127,7 @@ def _train(setup: Setup, folder: Path, saved: Mapping[str, Any] | None, quiet: b
             _say_start(setup, log, first)
         bar = Bar(recipe.name, setup.steps, recipe.epochs, setup.objective, quiet or not team.leads)
         loop = _Loop(setup, folder, work, Stepper(work, recipe), rates, log, board, stack.enter_context(bar))
+        bar.neurons(sum(setup.alive.widths().values()), setup.alive.whole)
         for epoch in range(first, recipe.epochs):
             seconds = _epoch(loop, epoch, seconds)
         began = time.perf_counter()
@@ -162,11 +170,11 @@ def _epoch(loop: _Loop, epoch: int, seconds: float) -> float:
     setup, recipe = loop.setup, loop.setup.recipe
     began = time.perf_counter()
     _reseed(recipe, epoch, setup.team)
-    widths = setup.alive.widths()
-    loop.bar.epoch(epoch, sum(widths.values()), setup.alive.whole)
+    loop.bar.epoch(epoch)
     sums = _steps(loop, epoch)
     _require_numbers(loop, epoch, sums)
     widths = setup.alive.widths()
+    loop.bar.neurons(sum(widths.values()), setup.alive.whole)
     valid = None if setup.valid is None else setup.measure(setup.valid)
     total = seconds + time.perf_counter() - began
     if loop.log is not None and loop.board is not None:
@@ -201,8 +209,8 @@ def _steps(loop: _Loop, epoch: int) -> Sums:
             _count_(setup, step)
         loop.stepper.take(plainly=last)
         seen = loop.bar.tick(meter.glance)
-        if seen is not None and seen.bad is not None:
-            break
+        if seen is not None and seen.bad is not None and setup.team.size == 1:
+            break  # of several processes all have to take the same steps
     return meter.read(setup.team)
 
 
@@ -226,14 +234,14 @@ def _require_numbers(loop: _Loop, epoch: int, sums: Sums) -> None:
     else:
         step = (epoch + 1) * setup.steps - 1
         tensors = [t for t in setup.model.state_dict().values() if t.is_floating_point()]
-        if torch.stack([torch.isfinite(t).all() for t in tensors]).all():
+        if torch.isfinite(torch.nn.utils.get_total_norm(tensors, 1.0)):
             return
         what = f"parameters or running statistics are no numbers after step {step + 1:,} (epoch {epoch + 1})"
     kept = f"{loop.folder / CHECKPOINT} keeps the state after epoch {epoch}" if epoch else "Nothing was lost"
     raise TrainError(
-        f"{what}, learning rate {rate_at(setup.recipe, step, setup.steps):g}. {kept}; the same recipe would fail at the "
-        "same step again. Lower optimizer.rate or the penalty, or add a warm-up (schedule.warmup=1), and start in another "
-        "folder."
+        f"{what}, learning rate {rate_at(setup.recipe, step, setup.steps):g}. {kept}; the same recipe would fail at "
+        "the same step again. Lower optimizer.rate or the penalty, or add a warm-up (schedule.warmup=1), and start in "
+        "another folder."
     )
 
 
@@ -248,7 +256,7 @@ def _state(loop: _Loop, epoch: int, seconds: float) -> dict[str, Any]:
         widths["taken"] = epoch * setup.steps
     assert loop.log is not None
     return {
-        "recipe": recipe_to_data(setup.recipe),
+        "recipe": _as_json(setup.recipe),
         "epoch": epoch,
         "seconds": seconds,
         "log": loop.log.length,

@@ -66,7 +66,7 @@ def decay_at(recipe: Recipe, step: int, steps: int) -> float:
 
 
 def scheduler_of(optimizer: Optimizer, recipe: Recipe, steps: int) -> LambdaLR:
-    """The same as a scheduler of PyTorch that is stepped after every optimizer step: what AutoWidth looks ahead with."""
+    """The same as a scheduler that is stepped after every optimizer step: what AutoWidth looks ahead with."""
     base = recipe.optimizer.rate
     return LambdaLR(optimizer, partial(_factor, recipe.schedule, base, steps, recipe.epochs))
 
@@ -95,8 +95,8 @@ def check_schedule(recipe: Recipe) -> None:
             f"schedule.last is {schedule.last} and schedule.kind {schedule.kind!r}: only 'cosine' and 'linear' have an "
             "end that it could be. Leave one of them out."
         )
-    if not 0 <= schedule.warmup < recipe.epochs or not 0 <= schedule.last:
+    if not 0 <= schedule.warmup < recipe.epochs or schedule.last < 0:
         raise TrainError(
-            f"schedule.warmup is {schedule.warmup:g} and schedule.last {schedule.last:g}: a warm-up is shorter than the "
-            f"{recipe.epochs} epochs of the run, and both are 0 or more."
+            f"schedule.warmup is {schedule.warmup:g} and schedule.last {schedule.last:g}: a warm-up is shorter than "
+            f"the {recipe.epochs} epochs of the run, and both are 0 or more."
         )

@@ -99,8 +99,9 @@ def build_net(net: Net, data: Data, seed: int) -> nn.Module:
     if net.name not in BUILDERS:
         if net.args:
             raise TrainError(
-                f"net.name is {net.name!r} and net.args {dict(net.args)}: only the architectures of autowidth.nets take "
-                f"arguments ({', '.join(BUILDERS)}). Leave net.args out, or write a factory: package.module:factory."
+                f"net.name is {net.name!r} and net.args {dict(net.args)}: only the architectures of autowidth.nets "
+                f"take arguments ({', '.join(BUILDERS)}). Leave net.args out, or write a factory that needs "
+                "none: package.module:factory."
             )
         return build_model(net.name, [f"{SAMPLES}x{'x'.join(map(str, data.shape))}"], weights)[0]
     builder, args = BUILDERS[net.name], dict(net.args)

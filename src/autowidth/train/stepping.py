@@ -47,8 +47,8 @@ def check_form(recipe: Recipe, team: Team) -> None:
         raise TrainError(f"step={recipe.step} records one process, and {team.size} were started. {instead}.")
     if recipe.precision == "float16":
         raise TrainError(
-            f"step={recipe.step} cannot skip a step, which precision=float16 needs where gradients overflow. {instead}, "
-            "or precision=bfloat16."
+            f"step={recipe.step} cannot skip a step, which precision=float16 needs where gradients overflow. "
+            f"{instead}, or precision=bfloat16."
         )
 
 
@@ -139,7 +139,7 @@ class Stepper:
 @contextlib.contextmanager
 def _aside() -> Iterator[None]:
     """On a stream of its own: what autograd keeps from one step to the next must not lie on the main stream."""
-    side = torch.cuda.Stream()
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         yield

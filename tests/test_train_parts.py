@@ -25,15 +25,7 @@ from autowidth.train.objectives import objective_of
 from autowidth.train.parallel import Team
 from autowidth.train.prepare import Preparation
 from autowidth.train.recipe import Augment, Optimizer, Phase, Schedule
-from autowidth.train.schedules import (
-    CHARACTERS_REGIME,
-    TORCH_REGIME,
-    check_schedule,
-    decay_at,
-    factor_at,
-    rate_at,
-    scheduler_of,
-)
+from autowidth.train.schedules import decay_at, factor_at, rate_at, scheduler_of
 
 CPU = Team(torch.device("cpu"))
 
@@ -58,6 +50,14 @@ def test_the_rates_are_those_that_a_pencil_gives():
     assert rates(phases, 3, 4) == pytest.approx([0.05, 0.1, 0.1, 0.1] + [0.04] * 4 + [0.02] * 4)
 
 
+# The default regime of soumith/imagenet-multiGPU.torch, and what the paper says of its characters.
+TORCH_REGIME = Schedule(
+    "phases",
+    (Phase(0, 1e-2, 5e-4), Phase(18, 5e-3, 5e-4), Phase(29, 1e-3, 0.0), Phase(43, 5e-4, 0.0), Phase(52, 1e-4, 0.0)),
+)
+CHARACTERS_REGIME = Schedule("phases", (Phase(1, 0.01), Phase(6, 0.001), Phase(14, 0.0001)))
+
+
 def test_the_regime_of_torch_and_that_of_the_characters():
     torchs = rates(TORCH_REGIME, 55, 1)
     expected = [1e-2] * 18 + [5e-3] * 11 + [1e-3] * 14 + [5e-4] * 9 + [1e-4] * 3
@@ -79,18 +79,6 @@ def test_autowidth_counts_over_the_rates_that_are_taken(kind):
     taken = [rate_at(recipe, step, 10) for step in range(30)]
     assert planned[0].total == pytest.approx(sum(taken))
     assert planned[0].longest == pytest.approx(max(taken))
-
-
-def test_schedules_that_make_no_sense_are_refused():
-    for schedule, text in (
-        (Schedule("phases"), "schedule.kind is 'phases' and the schedule has no phases"),
-        (Schedule("cosine", (Phase(0, 0.1),)), "'cosine' and the schedule has 1 phases, which it would not look at"),
-        (Schedule("phases", (Phase(3, 0.1), Phase(1, 0.2))), r"begin at the epochs \[3, 1\]; they must be 0 or more"),
-        (Schedule(last=0.1), "only 'cosine' and 'linear' have an end that it could be"),
-        (Schedule(warmup=3), "a warm-up is shorter than the 3 epochs of the run"),
-    ):
-        with pytest.raises(aw.TrainError, match=text):
-            check_schedule(training.recipe(schedule=schedule))
 
 
 def test_a_factor_after_the_end_is_the_last_one():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, prod
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -11,32 +11,7 @@ from autowidth.data.dataset import Data, Split
 from autowidth.errors import TrainError
 from autowidth.train.parallel import Team
 from autowidth.train.recipe import Recipe
-from autowidth.train.schedules import check_schedule
 from autowidth.train.stepping import check_form
-
-
-def check_recipe(recipe: Recipe) -> None:
-    """Numbers that make no sense anywhere."""
-    for name in ("epochs", "steps", "batch"):
-        value = getattr(recipe, name)
-        if value is not None and value < 1:
-            raise TrainError(f"{name} is {value}; it must be 1 or more.")
-    for name in ("workers", "threshold", "smoothing", "validation"):
-        value = getattr(recipe, name)
-        if value < 0:
-            raise TrainError(f"{name} is {value}; it must be 0 or more.")
-    if not 0 < recipe.optimizer.rate < inf:
-        raise TrainError(f"optimizer.rate is {recipe.optimizer.rate:g}; it must be above 0.")
-    if recipe.validation >= 1:
-        raise TrainError(
-            f"validation is {recipe.validation:g}; it is the share of the training part that is held out, such as 0.1."
-        )
-    if recipe.smoothing and (recipe.task != "classification" or recipe.smoothing >= 1):
-        raise TrainError(
-            f"smoothing is {recipe.smoothing:g} and task {recipe.task!r}: labels are smoothed by less than 1, and "
-            "only a classification has any."
-        )
-    check_schedule(recipe)
 
 
 def check_data(recipe: Recipe, data: Data) -> None:

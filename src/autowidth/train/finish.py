@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import save as to_bytes
 from torch import nn
 
-from autowidth.bench.step import machine
 from autowidth.compact.compact import compact
 from autowidth.compact.plan import PLAN_ATTRIBUTE, Plan
 from autowidth.compact.planning import make_plan
@@ -23,6 +22,7 @@ from autowidth.data.dataset import Split
 from autowidth.errors import AutoWidthWarning
 from autowidth.measure.cost import cost
 from autowidth.measure.counts import count
+from autowidth.measure.machine import machine
 from autowidth.train.batches import whole
 from autowidth.train.checkpoint import write_json, write_whole
 from autowidth.train.folder import COMPACT, MODEL, RESULT

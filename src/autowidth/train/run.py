@@ -20,12 +20,11 @@ from typing import Any
 
 import torch
 
-from autowidth.bench.step import machine
 from autowidth.data import open_data
 from autowidth.data.dataset import Data
 from autowidth.errors import TrainError
+from autowidth.measure.machine import fastest_convolutions, machine
 from autowidth.train.batches import feed_of
-from autowidth.train.check import check_recipe
 from autowidth.train.checkpoint import cannot_write, check_same, load_checkpoint, save_checkpoint, write_json
 from autowidth.train.finish import finish
 from autowidth.train.folder import CHECKPOINT, LOG, RECIPE, Result, open_run, typed_file
@@ -35,11 +34,12 @@ from autowidth.train.optimizers import Rates, load_state_, state_of
 from autowidth.train.parallel import Team, team_of
 from autowidth.train.progress import Bar
 from autowidth.train.recipe import Recipe
+from autowidth.train.recipe_check import check_recipe
 from autowidth.train.recipe_text import recipe_to_data
 from autowidth.train.schedules import rate_at
 from autowidth.train.seeds import seed_of
 from autowidth.train.setup import Setup, set_up
-from autowidth.train.stepping import Stepper, Work, autocast_of, is_captured, tuned_convolutions
+from autowidth.train.stepping import Stepper, Work, autocast_of, is_captured
 
 
 def train(recipe: Recipe, folder: Path, *, data: Data | None = None, quiet: bool = False) -> Result:
@@ -49,7 +49,7 @@ def train(recipe: Recipe, folder: Path, *, data: Data | None = None, quiet: bool
     already. `quiet`: without the bar.
     """
     check_recipe(recipe)
-    with team_of(recipe.device) as team, _own_chance(team.device), tuned_convolutions():
+    with team_of(recipe.device) as team, _own_chance(team.device), fastest_convolutions():
         saved = _entered(recipe, folder, team)
         done = open_run(folder).result
         if done is None:

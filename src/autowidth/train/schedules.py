@@ -17,16 +17,7 @@ from functools import partial
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from autowidth.errors import TrainError
-from autowidth.train.recipe import Phase, Recipe, Schedule
-
-# 55 epochs on ImageNet: the default regime of soumith/imagenet-multiGPU.torch, which the paper trained with.
-TORCH_REGIME = Schedule(
-    "phases",
-    (Phase(0, 1e-2, 5e-4), Phase(18, 5e-3, 5e-4), Phase(29, 1e-3, 0.0), Phase(43, 5e-4, 0.0), Phase(52, 1e-4, 0.0)),
-)
-# 45 epochs on ICDAR characters: "0.1, multiplied by 0.1 in the second, seventh and fifteenth epochs".
-CHARACTERS_REGIME = Schedule("phases", (Phase(0, 0.1), Phase(1, 0.01), Phase(6, 0.001), Phase(14, 0.0001)))
+from autowidth.train.recipe import Recipe, Schedule
 
 
 def factor_at(schedule: Schedule, base: float, step: int, steps: int, epochs: int) -> float:
@@ -73,30 +64,3 @@ def scheduler_of(optimizer: Optimizer, recipe: Recipe, steps: int) -> LambdaLR:
 
 def _factor(schedule: Schedule, base: float, steps: int, epochs: int, step: int) -> float:
     return factor_at(schedule, base, step, steps, epochs)
-
-
-def check_schedule(recipe: Recipe) -> None:
-    """Refuse a schedule that makes no sense, or of which a part would do nothing."""
-    schedule = recipe.schedule
-    starts = [phase.epoch for phase in schedule.phases]
-    if (schedule.kind == "phases") != bool(starts):
-        what = "has no phases" if schedule.kind == "phases" else f"has {len(starts)} phases, which it would not look at"
-        raise TrainError(
-            f"schedule.kind is {schedule.kind!r} and the schedule {what}. Phases, such as Phase(epoch=0, rate=0.1), "
-            "belong to kind='phases' and to no other."
-        )
-    if starts != sorted(set(starts)) or any(start < 0 for start in starts):
-        raise TrainError(
-            f"schedule.phases begin at the epochs {starts}; they must be 0 or more, each after the one before. Put "
-            "them in order."
-        )
-    if schedule.last and schedule.kind not in ("cosine", "linear"):
-        raise TrainError(
-            f"schedule.last is {schedule.last} and schedule.kind {schedule.kind!r}: only 'cosine' and 'linear' have an "
-            "end that it could be. Leave one of them out."
-        )
-    if not 0 <= schedule.warmup < recipe.epochs or schedule.last < 0:
-        raise TrainError(
-            f"schedule.warmup is {schedule.warmup:g} and schedule.last {schedule.last:g}: a warm-up is shorter than "
-            f"the {recipe.epochs} epochs of the run, and both are 0 or more."
-        )

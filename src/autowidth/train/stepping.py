@@ -144,14 +144,3 @@ def _aside() -> Iterator[None]:
     with torch.cuda.stream(side):
         yield
     torch.cuda.current_stream().wait_stream(side)
-
-
-@contextlib.contextmanager
-def tuned_convolutions() -> Iterator[None]:
-    """Let cuDNN try out its algorithms; all batches are of one size."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before

@@ -1,8 +1,8 @@
 """JSON -> frozen dataclasses, each field checked against its annotation.
 
 A field of the class that the JSON lacks and that has no default, or whose value has another type, is a `ValueError`
-that says where: "'counts' lacks 'neurons'". Fields that the class does not know are passed over, so that files of a later
-version can be read. A null in place of a number is NaN: JSON has no other word for it.
+that says where: "'counts' lacks 'neurons'". Fields that the class does not know are passed over, so that files of a
+later version can be read. A null in place of a number is NaN: JSON has no other word for it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
 
 Each form of the step (eager, compiled, graph, compiled-graph) at each batch size: bfloat16, channels last, random crops
 and mirror images on the device, SGD with Nesterov momentum, group lasso on every batch norm after each step. What is
-timed is what a user waits for: the epochs of a run as its log has them, its logging and its checkpoint included. The
-first epochs warm up (compiler, cuDNN, recording) and are left out; the median of the others counts.
+timed is what a user waits for: the epochs of a run as its log has them, from record to record, so that log and
+checkpoint are included. The first epochs warm up (compiler, cuDNN, recording) and are left out; the median of the
+others counts.
 
 The ordinary loop has the same batches on the device and the same augmentation, and no AutoWidth: an optimizer without
 fused kernels, a schedule and `loss.item()` at every step.

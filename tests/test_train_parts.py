@@ -22,6 +22,7 @@ from autowidth.train.augment import shifted, with_holes
 from autowidth.train.batches import divided, feed_of, order_of, steps_of, whole
 from autowidth.train.meter import Meter
 from autowidth.train.objectives import objective_of
+from autowidth.train.optimizers import match_layouts_
 from autowidth.train.parallel import Team
 from autowidth.train.prepare import Preparation
 from autowidth.train.recipe import Augment, Optimizer, Phase, Schedule
@@ -245,6 +246,20 @@ def test_living_units_are_counted_as_the_library_counts_them():
     assert alive.widths() == {axis.name: axis.size for axis in graph.free}
     graph.kill_(model, {axis.name: [0, 2, 5] for axis in graph.free})
     assert alive.widths() == {axis.name: axis.size - 3 for axis in graph.free}
+
+
+def test_gradients_take_the_strides_of_their_parameters():
+    p = nn.Parameter(torch.zeros(4, 1, 3, 3))
+    q = nn.Parameter(torch.zeros(4, 2, 3, 3))
+    gradients = [torch.randn(4, 1, 3, 3), torch.randn(4, 2, 3, 3)]
+    p.grad = gradients[0].as_strided((4, 1, 3, 3), (9, 1, 3, 1))  # one channel: its stride says nothing
+    q.grad = gradients[1].to(memory_format=torch.channels_last)
+    memory = p.grad.data_ptr()
+    match_layouts_(torch.optim.SGD([p, q, nn.Parameter(torch.zeros(1))], lr=0.1))
+    assert [p.grad.stride(), q.grad.stride()] == [p.stride(), q.stride()]
+    assert torch.equal(p.grad, gradients[0])
+    assert torch.equal(q.grad, gradients[1])
+    assert p.grad.data_ptr() == memory
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

@@ -78,6 +78,22 @@ class Rates:
         return changed
 
 
+def match_layouts_(optimizer: optim.Optimizer) -> None:
+    """Give each gradient the strides of its parameter, which fused kernels ask for.
+
+    A dimension of size one may have any stride, and backward passes, compiled ones above all, choose another one there.
+    """
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is None or p.grad.stride() == p.stride():
+                continue
+            told = [(a, b) for n, a, b in zip(p.shape, p.stride(), p.grad.stride()) if n > 1]
+            if all(a == b for a, b in told):
+                p.grad = p.grad.as_strided(p.shape, p.stride())  # the same memory
+            else:
+                p.grad = torch.empty_like(p).copy_(p.grad)
+
+
 def state_of(optimizer: optim.Optimizer) -> dict[str, Any]:
     """What an optimizer remembers. Its settings are the recipe's and are not kept."""
     state: dict[str, Any] = optimizer.state_dict()

@@ -128,9 +128,10 @@ def _train(setup: Setup, folder: Path, saved: Mapping[str, Any] | None, quiet: b
         bar = Bar(recipe.name, setup.steps, recipe.epochs, setup.objective, quiet or not team.leads)
         loop = _Loop(setup, folder, work, Stepper(work, recipe), rates, log, board, stack.enter_context(bar))
         bar.neurons(sum(setup.alive.widths().values()), setup.alive.whole)
-        for epoch in range(first, recipe.epochs):
-            seconds = _epoch(loop, epoch, seconds)
         began = time.perf_counter()
+        for epoch in range(first, recipe.epochs):
+            now = _epoch(loop, epoch, seconds, began)
+            seconds, began = seconds + now - began, now
         _reseed(recipe, recipe.epochs, team)
         if log is not None:
             log.add("end", seconds=round(seconds, 3))
@@ -165,10 +166,13 @@ def _say_start(setup: Setup, log: Log, first: int) -> None:
     )
 
 
-def _epoch(loop: _Loop, epoch: int, seconds: float) -> float:
-    """One epoch, counted from 0: its steps, its figures, its record and its checkpoint. The seconds since the start."""
+def _epoch(loop: _Loop, epoch: int, seconds: float, began: float) -> float:
+    """One epoch, counted from 0: its steps, its figures, its record and its checkpoint.
+
+    `seconds` were spent until `began`. What an epoch takes is told from record to record, so that the writing of a
+    checkpoint is in the time of the epoch after it. Returned is the time of this record.
+    """
     setup, recipe = loop.setup, loop.setup.recipe
-    began = time.perf_counter()
     _reseed(recipe, epoch, setup.team)
     loop.bar.epoch(epoch)
     sums = _steps(loop, epoch)
@@ -176,7 +180,7 @@ def _epoch(loop: _Loop, epoch: int, seconds: float) -> float:
     widths = setup.alive.widths()
     loop.bar.neurons(sum(widths.values()), setup.alive.whole)
     valid = None if setup.valid is None else setup.measure(setup.valid)
-    total = seconds + time.perf_counter() - began
+    now = time.perf_counter()
     if loop.log is not None and loop.board is not None:
         record = {
             "epoch": epoch + 1,
@@ -185,12 +189,12 @@ def _epoch(loop: _Loop, epoch: int, seconds: float) -> float:
             "train": setup.objective.figures(sums.loss, sums.score, sums.samples),
             "valid": valid,
             "widths": widths,
-            "seconds": round(time.perf_counter() - began, 3),
+            "seconds": round(now - began, 4),
         }
         loop.log.add("epoch", **record)
         loop.board.add(epoch + 1, record)
-        save_checkpoint(loop.folder, _state(loop, epoch + 1, total))
-    return total
+        save_checkpoint(loop.folder, _state(loop, epoch + 1, seconds + now - began))
+    return now
 
 
 def _steps(loop: _Loop, epoch: int) -> Sums:

@@ -24,6 +24,7 @@ from autowidth.errors import TrainError
 from autowidth.train.batches import Feed
 from autowidth.train.meter import Meter
 from autowidth.train.objectives import Objective
+from autowidth.train.optimizers import match_layouts_
 from autowidth.train.parallel import Team
 from autowidth.train.prepare import Preparation
 from autowidth.train.recipe import Precision, Recipe
@@ -85,14 +86,11 @@ class Work:
         inputs = self.prepare.for_training(stored)
         self.optimizer.zero_grad(set_to_none=True)
         loss, score = losses(inputs, targets)
-        if self.scaler.is_enabled():
-            scaled = self.scaler.scale(loss)
-            torch.autograd.backward(scaled)
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        else:
-            torch.autograd.backward(loss)
-            self.optimizer.step()
+        torch.autograd.backward(self.scaler.scale(loss))  # does nothing to it unless enabled
+        if self.optimizer.defaults.get("fused"):
+            match_layouts_(self.optimizer)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.meter.add_(loss.detach(), score)
 
 

@@ -217,6 +217,21 @@ def test_a_compiled_step_comes_to_the_same_network(tmp_path):
     assert compiled.test.loss == pytest.approx(eager.test.loss, rel=1e-3)
 
 
+@pytest.mark.parametrize("every", ["step", "epoch"])
+def test_the_bookkeeping_of_recorded_steps_is_that_of_others(every, tmp_path, monkeypatch):
+    """What is done around a recording, without one: rates in tensors, and AutoWidth told how many steps there were."""
+    same = {"net": training.called(training.plain_net), "every": every, "penalty": aw.GroupLasso(strength=2)}
+    plain = train(tmp_path / "plain", **same)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "is_captured", lambda recipe: True)
+        recorded = train(tmp_path / "recorded", **same)
+    assert recorded.layers == plain.layers
+    assert recorded.test.loss == pytest.approx(plain.test.loss, rel=1e-4)
+    files = [tmp_path / name / "checkpoint.pt" for name in ("plain", "recorded")]
+    taken = [torch.load(file, weights_only=True)["widths"]["taken"] for file in files]
+    assert taken == [27, 27]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("step", ["graph", "compiled-graph"])
 @pytest.mark.parametrize("every", ["step", "epoch"])

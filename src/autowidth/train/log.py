@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -49,17 +50,23 @@ class Board:
     """Curves for TensorBoard; nothing where it is not installed. `epoch`: later ones of an earlier try are hidden."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
+        self._folder = folder / TENSORBOARD
         self._writer: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             return
-        self._writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=epoch + 1)
+        self._writer = SummaryWriter(str(self._folder), purge_step=epoch + 1)
 
     def add(self, epoch: int, record: Mapping[str, Any]) -> None:
         """The figures of an epoch, counted from 1."""
-        if self._writer is None:
-            return
+        if self._writer is not None:
+            try:
+                self._write(epoch, record)
+            except OSError as error:
+                raise cannot_write(self._folder, error) from error
+
+    def _write(self, epoch: int, record: Mapping[str, Any]) -> None:
         for part in ("train", "valid"):
             for name, value in (record[part] or {}).items():
                 if value is not None:
@@ -73,4 +80,5 @@ class Board:
     def close(self) -> None:
         """No more curves."""
         if self._writer is not None:
-            self._writer.close()
+            with contextlib.suppress(OSError):  # what could not be written was said when it was added
+                self._writer.close()

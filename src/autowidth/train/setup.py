@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn, optim
 
-from autowidth.data.dataset import Data
+from autowidth.data.dataset import Data, Split
 from autowidth.errors import TrainError
 from autowidth.graph.widths import WidthGraph
 from autowidth.learn.controller import AutoWidth
@@ -16,7 +16,7 @@ from autowidth.models import build_model
 from autowidth.nets import BUILDERS
 from autowidth.tracing import trace
 from autowidth.train.alive import Alive
-from autowidth.train.batches import Part, divided, steps_of
+from autowidth.train.batches import Part, divided, steps_of, whole
 from autowidth.train.check import check_data, check_outputs, check_team
 from autowidth.train.evaluate import measure
 from autowidth.train.objectives import Objective, objective_of
@@ -62,7 +62,8 @@ def set_up(recipe: Recipe, data: Data, team: Team) -> Setup:
     """Everything, at its beginning."""
     check_data(recipe, data)
     check_team(recipe, team)
-    train, valid = divided(data.train, recipe.validation, recipe.seed)
+    train, held = divided(data.train, recipe.validation, recipe.seed)
+    valid = None if held is None else _at_hand(held, team.device)
     steps = steps_of(recipe, len(train))
     model = build_net(recipe.net, data, recipe.seed).to(team.device)
     if recipe.channels_last:
@@ -91,6 +92,13 @@ def set_up(recipe: Recipe, data: Data, team: Team) -> Setup:
         Preparation(data, recipe.augment, recipe.channels_last, team.device),
         Alive(model, graph, recipe.group, None if widths is None else widths.history.widths),
     )  # fmt: skip
+
+
+def _at_hand(part: Part, device: torch.device) -> Part:
+    """What is measured after every epoch lies on the device, if it lies in memory at all."""
+    if not isinstance(part.samples, Split):
+        return part
+    return whole(Split(part.samples.x[part.members].to(device), part.samples.y[part.members].to(device)))
 
 
 def build_net(net: Net, data: Data, seed: int) -> nn.Module:

@@ -10,6 +10,8 @@
     ├── PenaltyError        a penalty that makes no sense, or names no axis
     ├── OptimizerError      an optimizer whose state cannot be followed
     ├── StoreError          a file that cannot be written, read or trusted
+    ├── RecipeError         an unknown recipe, or a field that it does not have
+    ├── TrainError          a training run that cannot start, go on or be read
     └── MissingExtraError   an optional dependency is needed and not installed
 
     AutoWidthWarning        it works, but hardly as it is meant: a UserWarning
@@ -65,6 +67,14 @@ class OptimizerError(AutoWidthError):
 
 class StoreError(AutoWidthError):
     """A file that cannot be written, read, or trusted."""
+
+
+class RecipeError(AutoWidthError):
+    """An unknown recipe, a field that it does not have, or a value that the field does not take."""
+
+
+class TrainError(AutoWidthError):
+    """A training run that cannot start, go on or be read."""
 
 
 class MissingExtraError(AutoWidthError):

@@ -49,15 +49,15 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16"
 _INPUT = re.compile(r"(?:(?P<name>[^\W\d]\w*)=)?(?P<sizes>[1-9]\d*(?:x[1-9]\d*)*)(?::(?P<dtype>\w+))?")
 
 
-def build_model(name: str, inputs: Sequence[str] = ()) -> tuple[nn.Module, ExampleInputs]:
-    """The model of that name, always with the same random weights, and example inputs for it.
+def build_model(name: str, inputs: Sequence[str] = (), seed: int = 0) -> tuple[nn.Module, ExampleInputs]:
+    """The model of that name, for each seed with the same random weights, and example inputs for it.
 
     `inputs` are written as in the module's docstring; without any, the model's own usual sizes are taken.
     """
     given = parse_inputs(inputs)  # a mistake there should not wait for a large model to be built
     source, colon, rest = name.partition(":")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         if not colon:
             model, usual = _from_bare_name(name)
         elif source in _SOURCES:

@@ -17,7 +17,7 @@ from autowidth.learn.choose import Choice
 from autowidth.penalty.penalties import Penalty
 
 Precision = Literal["float32", "bfloat16", "float16"]
-StepForm = Literal["eager", "compiled", "graph"]
+StepForm = Literal["eager", "compiled", "graph", "compiled-graph"]
 OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad"]
 
 
@@ -87,7 +87,8 @@ class Recipe:
     - `validation`: share of the training part that is held out, measured after every epoch, and never trained on.
     - `penalty`: None trains the plain network. `every`: proximal steps after each optimizer step, or once an epoch as
       in the paper. `threshold`: after the last epoch smaller parameters are set to zero: the cut of the l1 baseline.
-    - `precision`: of the forward pass; parameters are float32. `step`: taken as it is, compiled, or as one CUDA graph.
+    - `precision`: of the forward pass; parameters are float32. `step`: taken as it is, compiled, as one CUDA graph, or
+      both.
     """
 
     name: str

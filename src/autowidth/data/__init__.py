@@ -6,47 +6,47 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autowidth.data.characters import characters
+from autowidth.data.characters import open_characters
 from autowidth.data.dataset import Data
 from autowidth.data.given import folder_of, nearest
-from autowidth.data.hub import huggingface
-from autowidth.data.images import imagenet, images, places2
-from autowidth.data.mat import icdar
-from autowidth.data.npz import npz, open_archive
-from autowidth.data.originals import cifar10, cifar100, mnist
-from autowidth.data.tables import letter, table, uci
+from autowidth.data.hub import open_huggingface
+from autowidth.data.images import open_imagenet, open_images, open_places2
+from autowidth.data.mat import open_icdar
+from autowidth.data.npz import open_archive, open_npz
+from autowidth.data.originals import open_cifar10, open_cifar100, open_mnist
+from autowidth.data.tables import open_letter, open_table, open_uci
 from autowidth.errors import DataError
 
 
-def chars74k(folder: str | None = None) -> Data:
+def open_chars74k(folder: str | None = None) -> Data:
     """Characters of real scenes, gray 32 x 32, 36 classes, from `chars74k.npz`."""
     return open_archive("chars74k", folder_of("chars74k", folder) / "chars74k.npz", classes=36)
 
 
-def tinyimagenet50(folder: str | None = None, corrupt: float | None = None) -> Data:
+def open_tinyimagenet50(folder: str | None = None, corrupt: float | None = None) -> Data:
     """Photographs of 64 x 64 pixels, 50 classes, from `tinyimagenet50.npz`, in memory."""
     archive = folder_of("tinyimagenet50", folder) / "tinyimagenet50.npz"
     return open_archive("tinyimagenet50", archive, classes=50, corrupt=corrupt)
 
 
 _OPENERS: Mapping[str, Callable[..., Data]] = {
-    opener.__name__: opener
+    opener.__name__.removeprefix("open_"): opener
     for opener in (
-        characters,
-        icdar,
-        chars74k,
-        mnist,
-        cifar10,
-        cifar100,
-        tinyimagenet50,
-        images,
-        imagenet,
-        places2,
-        npz,
-        huggingface,
-        table,
-        uci,
-        letter,
+        open_characters,
+        open_icdar,
+        open_chars74k,
+        open_mnist,
+        open_cifar10,
+        open_cifar100,
+        open_tinyimagenet50,
+        open_images,
+        open_imagenet,
+        open_places2,
+        open_npz,
+        open_huggingface,
+        open_table,
+        open_uci,
+        open_letter,
     )
 }
 
@@ -54,7 +54,7 @@ NAMES: Mapping[str, str] = {name: (opener.__doc__ or "").split("\n")[0] for name
 
 
 def open_data(name: str, args: Mapping[str, Any] = {}) -> Data:
-    """The data set of that name. `args` are those of the function of the same name in `autowidth.data`.
+    """The data set of that name. `args` are those of the function `open_NAME` here.
 
     Example:
         >>> import tempfile

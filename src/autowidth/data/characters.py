@@ -46,7 +46,7 @@ class _Order:
     look: Look
 
 
-def characters(
+def open_characters(
     train: int = TRAIN,
     test: int = TEST,
     size: int = 32,
@@ -77,6 +77,7 @@ def characters(
 
     folders = [path_of("characters", folder) for folder in words("characters: fonts", fonts)]
     files = font_files(folders, builtin)
+    others: Mapping[str, Samples] = open_others(also, CLASSES, (1, size, size))  # a mistake there is met before drawing
     drawn_by = [PIL.__version__, features.version_module("freetype2")]
     key = {**vars(order), "look": repr(order.look), "fonts": list(files), "drawn by": drawn_by}
     tensors = cached(
@@ -84,7 +85,6 @@ def characters(
     )
     parts = {name: Split(tensors[f"{name}_x"], tensors[f"{name}_y"]) for name in ("train", "test")}
     mean, deviation = channel_statistics(parts["train"].x)
-    others: Mapping[str, Samples] = open_others(also, CLASSES, (1, size, size))
     return Data("characters", parts["train"], parts["test"], (1, size, size), CLASSES, mean, deviation, others)
 
 

@@ -18,7 +18,7 @@ VARIABLE = "AUTOWIDTH_DATA"  # the folder in which data sets are looked for when
 def nearest(name: str, known: Iterable[str]) -> str:
     """The names that come closest, as the end of a message; all of them where none is close."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, n=3)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else f" Known: {', '.join(known)}."
 
 

@@ -29,7 +29,7 @@ _LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 _TEST_SPLITS = ("test", "validation", "valid", "val")
 
 
-def huggingface(
+def open_huggingface(
     name: str | None = None,
     folder: str | None = None,
     train: str | None = None,
@@ -42,8 +42,10 @@ def huggingface(
     classes: int | None = None,
     corrupt: float | None = None,
 ) -> Data:
-    """Labelled images. `train` and `test`: the names of the splits, or Parquet files where neither name nor folder is
-    given. `image` and `label`: the columns, found by their usual names. `size`: what images are resized to.
+    """Labelled images that the library `datasets` opens: by name, from a folder, or from Parquet files.
+
+    `train` and `test`: the names of the splits, or Parquet files where neither name nor folder is given. `image` and
+    `label`: the columns, found by their usual names. `size`: what images are resized to.
     """
     if size is not None:
         whole("huggingface: size", size, 1)

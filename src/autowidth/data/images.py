@@ -30,7 +30,7 @@ _MEASURED = 512  # training images whose mean and deviation stand for those of a
 Transform = Callable[[Any], Tensor]
 
 
-def images(
+def open_images(
     folder: str | None = None,
     size: int = 224,
     resize: int | None = None,
@@ -39,14 +39,15 @@ def images(
     classes: int | None = None,
     corrupt: float | None = None,
 ) -> Data:
-    """Image folders. `resize`: of the smaller side, 8/7 of `size` unless it is given; `flip`: odds, or none.
+    """A folder of images per class, read when they are needed, cropped and mirrored.
 
-    `classes`: how many there must be. `corrupt`: how many images may be unreadable: 20, or a share such as 0.01.
+    `resize`: of the smaller side, 8/7 of `size` unless it is given. `flip`: odds, or none. `classes`: how many there
+    must be. `corrupt`: how many images may be unreadable: 20, or a share such as 0.01.
     """
     return _open("images", folder, size, resize, flip, gray, classes, corrupt)
 
 
-def imagenet(
+def open_imagenet(
     folder: str | None = None,
     size: int = 224,
     resize: int | None = None,
@@ -58,7 +59,7 @@ def imagenet(
     return _open("imagenet", folder, size, resize, flip, False, classes, corrupt, (IMAGENET_MEAN, IMAGENET_DEVIATION))
 
 
-def places2(
+def open_places2(
     folder: str | None = None,
     size: int = 224,
     resize: int | None = None,

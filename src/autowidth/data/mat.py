@@ -32,7 +32,7 @@ _WRITE_AGAIN = "Copy it again from where it came from."
 Pixels = NDArray[Any]
 
 
-def icdar(
+def open_icdar(
     folder: str | None = None, train: str = TRAIN_FILE, test: str = TEST_FILE, size: int = 32, background: bool = False
 ) -> Data:
     """ICDAR characters, gray, resized to `size`. `background`: keep it as the first of 37 classes."""

@@ -28,8 +28,11 @@ from autowidth.errors import DataError
 Archive = Mapping[str, NDArray[Any]]
 
 
-def npz(file: str, classes: int | None = None, corrupt: float | None = None) -> Data:
-    """Images from an .npz file. `classes`: how many there must be. `corrupt`: how many may be unreadable."""
+def open_npz(file: str, classes: int | None = None, corrupt: float | None = None) -> Data:
+    """Images of an .npz archive with a training and a test part.
+
+    `classes`: how many there must be. `corrupt`: how many images may be unreadable: 20, or a share such as 0.01.
+    """
     return open_archive("npz", file_of("npz", file), classes, corrupt)
 
 
@@ -51,11 +54,12 @@ def open_archive(data: str, file: Path, classes: int | None = None, corrupt: flo
 def archive(data: str, file: Path) -> Iterator[Archive]:
     """An archive, open; what is wrong with it is said in words, whenever it is met."""
     try:
-        opened = np.load(file, allow_pickle=False)
-        if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise DataError(f"{data}: {file} holds one array, and an .npz archive of several is needed.")
-        with opened:
-            yield opened
+        with file.open("rb") as stream:  # NumPy leaves a file open that it cannot read
+            opened = np.load(stream, allow_pickle=False)
+            if not isinstance(opened, np.lib.npyio.NpzFile):
+                raise DataError(f"{data}: {file} holds one array, and an .npz archive of several is needed.")
+            with opened:
+                yield opened
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, NotImplementedError) as error:
         raise DataError(
             f"{data}: {file} is damaged or no .npz archive: {type(error).__name__}: {error}. Copy or make it again."

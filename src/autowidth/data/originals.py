@@ -61,7 +61,7 @@ _IMAGE = 3 * 32 * 32
 _TEXT_NAMES = {"cifar10": "batches.meta.txt", "cifar100": "fine_label_names.txt"}
 
 
-def mnist(folder: str | None = None) -> Data:
+def open_mnist(folder: str | None = None) -> Data:
     """MNIST, or a data set in its form (Fashion-MNIST, KMNIST): idx files, or `mnist.npz`."""
     where = folder_of("mnist", folder)
     archive = where / "mnist.npz"
@@ -77,12 +77,12 @@ def mnist(folder: str | None = None) -> Data:
     return Data("mnist", parts[0], parts[1], tuple(parts[0].x.shape[1:]), classes, mean, deviation)
 
 
-def cifar10(folder: str | None = None, corrupt: float | None = None) -> Data:
+def open_cifar10(folder: str | None = None, corrupt: float | None = None) -> Data:
     """CIFAR-10: the binary version, the Python version, either as .tar.gz, or `cifar10.npz`."""
     return _cifar(_CIFAR10, folder, corrupt)
 
 
-def cifar100(folder: str | None = None, corrupt: float | None = None) -> Data:
+def open_cifar100(folder: str | None = None, corrupt: float | None = None) -> Data:
     """CIFAR-100 with its 100 fine classes: the binary or the Python version, as .tar.gz too, or `cifar100.npz`."""
     return _cifar(_CIFAR100, folder, corrupt)
 

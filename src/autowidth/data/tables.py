@@ -33,7 +33,7 @@ _TEST_WORDS = ("test", "1", "true", "1.0")
 _TRAIN_WORDS = ("train", "training", "0", "false", "0.0")
 
 
-def table(
+def open_table(
     file: str,
     target: str,
     task: TableTask = "regression",
@@ -42,10 +42,11 @@ def table(
     seed: int = 0,
     split: str | None = None,
 ) -> Data:
-    """A CSV file with a header, or a Parquet file; `target`: the column to predict.
+    """Numbers of a CSV file with a header, or of a Parquet file, to predict one column from others.
 
-    `features`: the columns to predict it from, all others unless they are given. `test`: share of the rows that are
-    set apart, drawn from `seed`; or `split`: a column that says train or test (or 0 or 1).
+    `target`: the column to predict. `features`: the columns to predict it from, all others unless they are given.
+    `test`: share of the rows that are set apart, drawn from `seed`; or `split`: a column that says train or test (or 0
+    or 1).
     """
     if task not in ("classification", "regression"):
         raise DataError(f"table: task is {task!r}; it is 'classification' or 'regression'.")
@@ -66,7 +67,7 @@ def table(
     return _classification("table", f"table: the training part of {path}", x, labels, classes, tested)
 
 
-def uci(set: str, split: int = 0, folder: str | None = None) -> Data:
+def open_uci(set: str, split: int = 0, folder: str | None = None) -> Data:
     """A regression set of `uci_regression.npz` with one of its 20 standard splits."""
     path = folder_of("uci", folder) / "uci_regression.npz"
     with archive("uci", file_of("uci", path)) as opened:
@@ -79,7 +80,7 @@ def uci(set: str, split: int = 0, folder: str | None = None) -> Data:
     return regression(f"uci {set}", torch.from_numpy(x), torch.from_numpy(y)[:, None], torch.from_numpy(tested))
 
 
-def letter(folder: str | None = None) -> Data:
+def open_letter(folder: str | None = None) -> Data:
     """UCI letter recognition: 16 features, 26 classes, from `letter.npz`."""
     path = folder_of("letter", folder) / "letter.npz"
     with archive("letter", file_of("letter", path)) as opened:

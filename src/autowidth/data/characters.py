@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -163,14 +162,3 @@ def _one_thread_each() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def describe_fonts(fonts: Sequence[str] = (), seed: int = 0) -> dict[str, Any]:
-    """Which fonts are used for what, and why others are left out."""
-    found = read_faces(font_files([Path(folder) for folder in fonts]).values())
-    train, test = split_faces(found, seed)
-    return {
-        "train": sorted(face.name for face in train),
-        "test": sorted(face.name for face in test),
-        "left_out": dict(found.left_out),
-    }

@@ -9,6 +9,7 @@ As in the paper: the smaller side is resized to `resize`, then a square of `size
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,17 +72,18 @@ def open_places2(
     return _open("places2", folder, size, resize, flip, False, classes, corrupt)
 
 
-def scan(where: str, folder: Path) -> tuple[list[Path], list[int], tuple[str, ...]]:
+def scan(where: str, folder: Path) -> tuple[list[str], list[int], tuple[str, ...]]:
     """Image files, their classes as numbers, and the names of the classes: the folders, sorted."""
     found = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
     if not found:
-        loose = sum(entry.suffix.lower() in SUFFIXES for entry in folder.iterdir())
+        loose = sum(map(_is_image, os.listdir(folder)))
         said = f" {loose:,} images lie there unsorted: move each into a folder of its class." if loose else ""
         raise DataError(f"{where} holds no folders, and it needs one per class.{said}")
-    files: list[Path] = []
+    files: list[str] = []
     labels: list[int] = []
     for number, name in enumerate(found):
-        own = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES)
+        inside = os.walk(folder / name)  # millions of files: as text, not as paths
+        own = sorted(os.path.join(root, file) for root, _, names in inside for file in names if _is_image(file))
         if not own:
             raise DataError(
                 f"{where}: the class folder {name!r} holds no image ({', '.join(SUFFIXES)}). Fill it or take it out."
@@ -89,6 +91,10 @@ def scan(where: str, folder: Path) -> tuple[list[Path], list[int], tuple[str, ..
         files += own
         labels += [number] * len(own)
     return files, labels, found
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and name[0] != "."
 
 
 def _open(
@@ -142,12 +148,12 @@ def transforms(size: int, resize: int, flip: float, train: bool) -> Transform:
 
 
 def stream(
-    where: str, files: Sequence[Path], labels: Sequence[int], transform: Transform, gray: bool, corrupt: float | None
+    where: str, files: Sequence[str], labels: Sequence[int], transform: Transform, gray: bool, corrupt: float | None
 ) -> Stream:
     """Files as samples, those that cannot be read skipped."""
     reader = functools.partial(_read, files, labels, transform, gray)
     skipped = Skipped(where, limit_of(len(files), corrupt))
-    return Stream(Tolerant(reader, [str(file) for file in files], skipped), len(files))
+    return Stream(Tolerant(reader, files, skipped), len(files))
 
 
 def measured(samples: Stream) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -159,7 +165,7 @@ def measured(samples: Stream) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def _read(
-    files: Sequence[Path], labels: Sequence[int], transform: Transform, gray: bool, index: int
+    files: Sequence[str], labels: Sequence[int], transform: Transform, gray: bool, index: int
 ) -> tuple[Tensor, int]:
     from PIL import Image
 

@@ -37,8 +37,7 @@ def open_others(also: Any, classes: Sequence[str], shape: Shape) -> dict[str, Sp
 
 
 def _open(name: str, path: Path, classes: Sequence[str], shape: Shape) -> Split:
-    split = _from_folder(name, path, classes, shape) if path.is_dir() else _from_archive(name, path, classes, shape)
-    return split
+    return _from_folder(name, path, classes, shape) if path.is_dir() else _from_archive(name, path, classes, shape)
 
 
 def _from_archive(name: str, path: Path, classes: Sequence[str], shape: Shape) -> Split:
@@ -57,9 +56,9 @@ def _from_folder(name: str, folder: Path, classes: Sequence[str], shape: Shape) 
     images, kept = [], []
     for file, label in zip(files, labels):
         try:
-            image = as_tensor(decode(file.read_bytes(), gray=shape[0] == 1))[None]
+            image = as_tensor(decode(Path(file).read_bytes(), gray=shape[0] == 1))[None]
         except unreadable() as error:
-            skipped.add(str(file), error)
+            skipped.add(file, error)
             continue
         images.append(fitted(image, shape))
         kept.append(numbers[label])

@@ -30,22 +30,24 @@ class Look:
     """How much of everything: ranges, and how often (`*_odds`)."""
 
     version: int = 1  # another drawing, another number: it is part of the name of a cache file
-    fill: Range = (0.58, 0.94)  # of the image, by the longer side of the character
+    fill: Range = (0.4, 0.94)  # of the image, by the longer side of the character
     shift: Range = (-1.8, 1.8)
-    stretch: float = 0.13  # deviation of the logarithm of width over height
+    stretch: float = 0.17  # deviation of the logarithm of width over height
     turn: float = 0.09  # deviation, in radians
+    tumble: float = 4.0  # times as much, sometimes
+    tumble_odds: float = 0.08
     slant: float = 0.12  # deviation
     perspective: float = 0.10  # deviation
     waver: Range = (0.0, 1.3)
     waver_odds: float = 0.3
-    weight: Range = (-0.6, 1.1)
-    rough: Range = (0.0, 0.9)
+    weight: Range = (-0.8, 1.5)  # of a character that fills the image
+    rough: Range = (0.0, 1.2)
     rough_odds: float = 0.3
     neighbour_odds: float = 0.6
     gap: Range = (1.0, 9.0)  # texels
     contrast: Range = (0.12, 0.75)  # twice, averaged
     middle: tuple[float, float] = (0.49, 0.15)  # mean and deviation of the gray between glyph and ground
-    border: Range = (0.6, 2.4)
+    border: Range = (0.8, 3.2)  # of a character that fills the image
     border_odds: float = 0.22
     hollow_odds: float = 0.06
     shadow: Range = (-2.5, 2.5)
@@ -53,9 +55,9 @@ class Look:
     light: float = 0.12  # deviation of a gradient over the image
     cloud: Range = (0.0, 0.12)
     edge_odds: float = 0.3
-    blur: Range = (0.25, 1.9)  # pixels; small ones are more frequent
+    blur: Range = (0.4, 2.2)  # of a character that fills the image; small ones are more frequent
     noise: Range = (0.0, 0.04)  # small ones are more frequent
-    crop_odds: float = 0.7
+    crop_odds: float = 0.8
     margin: Range = (0.3, 5.0)
 
 
@@ -103,11 +105,13 @@ class Dice:
 class Place:
     """Where the pixels lie, in texels from the middle of the character, [images, size, size].
 
-    `scale`: pixels a texel; `half`: width and height of the character on the image, halved, in pixels.
+    `fill`: the character's share of the image; `scale`: pixels a texel; `half`: width and height of the character on
+    the image, halved, in pixels; `middle`: of the character, from the middle of the image.
     """
 
     u: Tensor
     v: Tensor
+    fill: Tensor
     scale: Tensor
     half: tuple[Tensor, Tensor]
     middle: tuple[Tensor, Tensor]
@@ -117,7 +121,7 @@ def draw(atlas: Atlas, glyph: Tensor, sides: tuple[Tensor, Tensor], dice: Dice, 
     """Images, uint8 [images, size, size]. `glyph` and `sides`, left and right of it, are rows of the atlas."""
     unit = size / USUAL
     place = _place(atlas.box[glyph], dice, size, look)
-    distance = _word(atlas, glyph, sides, place, dice, look) + unit * _hand(dice, size, look)
+    distance = _word(atlas, glyph, sides, place, dice, look) + unit * place.fill * _hand(dice, size, look)
     return _camera(_paint(distance, place, dice, size, look), place, dice, size, look)
 
 
@@ -127,7 +131,8 @@ def draw(atlas: Atlas, glyph: Tensor, sides: tuple[Tensor, Tensor], dice: Dice, 
 def _place(box: Tensor, dice: Dice, size: int, look: Look) -> Place:
     unit = size / USUAL
     width, height = box[:, 0, None, None], box[:, 1, None, None]
-    scale = dice.between(look.fill) * size / torch.maximum(width, height)
+    fill = dice.between(look.fill)
+    scale = fill * size / torch.maximum(width, height)
     stretch = dice.normal(look.stretch).clamp(-0.4, 0.4).exp()
     wide, high = scale * stretch, scale / stretch
     middle = dice.between(look.shift) * unit, dice.between(look.shift) * unit
@@ -136,7 +141,7 @@ def _place(box: Tensor, dice: Dice, size: int, look: Look) -> Place:
     tilt = dice.normal(look.perspective).clamp(-0.25, 0.25), dice.normal(look.perspective).clamp(-0.25, 0.25)
     far = 1 + (tilt[0] * x + tilt[1] * y) * (2 / size)
     x, y = x / far, y / far
-    turn = dice.normal(look.turn)
+    turn = dice.normal(look.turn) * (1 + (look.tumble - 1) * dice.chance(look.tumble_odds))
     u = turn.cos() * x + turn.sin() * y
     v = turn.cos() * y - turn.sin() * x
     u = (u + dice.normal(look.slant) * v) / wide
@@ -146,7 +151,7 @@ def _place(box: Tensor, dice: Dice, size: int, look: Look) -> Place:
         u + waver * (v * dice.between((0.08, 0.25)) + dice.between((0, 2 * pi))).sin(),
         v + waver * (u * dice.between((0.08, 0.25)) + dice.between((0, 2 * pi))).sin(),
     )
-    return Place(u, v, (wide * high).sqrt(), (width * wide / 2, height * high / 2), middle)
+    return Place(u, v, fill, (wide * high).sqrt(), (width * wide / 2, height * high / 2), middle)
 
 
 # ---- ink -------------------------------------------------------------------------------------------------------------
@@ -165,10 +170,11 @@ def _word(atlas: Atlas, glyph: Tensor, sides: tuple[Tensor, Tensor], place: Plac
 
 
 def _look_up(atlas: Atlas, glyph: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """The distance at places between texels."""
+    """The distance at places between texels; beyond the cell it grows on."""
     grid = torch.stack([u, v], -1) * (2 / CELL)
     cells = atlas.distance[glyph][:, None]
-    return functional.grid_sample(cells, grid, padding_mode="border", align_corners=False)[:, 0]
+    beyond = (u.abs() - (CELL - 1) / 2).clamp(min=0) + (v.abs() - (CELL - 1) / 2).clamp(min=0)
+    return functional.grid_sample(cells, grid, padding_mode="border", align_corners=False)[:, 0] - beyond
 
 
 def _hand(dice: Dice, size: int, look: Look) -> Tensor:
@@ -197,7 +203,7 @@ def _paint(distance: Tensor, place: Place, dice: Dice, size: int, look: Look) ->
     covered = (0.5 + cast / soft[shade]).clamp(0, 1) * deep[shade]
     image[shade] = torch.lerp(image[shade], dark[shade].expand_as(covered), covered)
 
-    rim = dice.between(look.border) * unit * dice.chance(look.border_odds)
+    rim = dice.between(look.border) * unit * place.fill * dice.chance(look.border_odds)
     gray = torch.where(dice.chance(0.5) > 0, ground + dice.normal(0.35), ink + dice.normal(0.35))
     image = torch.lerp(image, gray.expand_as(image), (0.5 + distance + rim).clamp(0, 1) * (rim > 0))
 
@@ -232,7 +238,7 @@ def _moved(values: Tensor, across: Tensor, down: Tensor, size: int) -> Tensor:
 
 def _camera(image: Tensor, place: Place, dice: Dice, size: int, look: Look) -> Tensor:
     unit = size / USUAL
-    blur = dice.small(look.blur) * unit
+    blur = dice.small(look.blur) * unit * place.fill
     uneven = dice.normal(0.25).clamp(-0.6, 0.6).exp()
     image = _blurred(_blurred(image, blur * uneven, 1), blur / uneven, 2)
     image = image + dice.small(look.noise) * dice.grain(size)

@@ -12,6 +12,7 @@
     ├── StoreError          a file that cannot be written, read or trusted
     ├── RecipeError         an unknown recipe, or a field that it does not have
     ├── TrainError          a training run that cannot start, go on or be read
+    ├── DataError           a data set that is missing, damaged or not what it should be
     └── MissingExtraError   an optional dependency is needed and not installed
 
     AutoWidthWarning        it works, but hardly as it is meant: a UserWarning
@@ -75,6 +76,8 @@ class RecipeError(AutoWidthError):
 
 class TrainError(AutoWidthError):
     """A training run that cannot start, go on or be read."""
+class DataError(AutoWidthError):
+    """A data set that is missing, damaged or not what it should be."""
 
 
 class MissingExtraError(AutoWidthError):

@@ -23,6 +23,7 @@ from autowidth.errors import (
     StoreError,
     SurgeryError,
     TraceError,
+    TrainError,
     VerificationError,
 )
 from autowidth.graph.rules import register_rule
@@ -58,6 +59,7 @@ __all__ = [
     "StoreError",
     "SurgeryError",
     "TraceError",
+    "TrainError",
     "Verification",
     "VerificationError",
     "WidthGraph",

@@ -6,7 +6,7 @@ import re
 
 from autowidth.report.runs import RunsReport
 from autowidth.report.tables import Table, tables
-from autowidth.report.words import headline, title
+from autowidth.report.words import clean, headline, title
 
 
 def to_markdown(report: RunsReport) -> str:
@@ -34,4 +34,4 @@ def _made(report: RunsReport) -> str:
 
 def _escaped(text: str) -> str:
     """Names are words, not Markdown: no cell ends early, no tag opens, no underscore leans."""
-    return re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", " ".join(text.split())).replace("&", "&amp;")
+    return re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", clean(" ".join(text.split()))).replace("&", "&amp;")

@@ -18,6 +18,7 @@ from autowidth.report.measures import Stat
 from autowidth.report.runs import Row, RunsReport
 from autowidth.report.words import short, spread
 
+_RESULTS = "Neurons, parameters, accuracy"
 _SIDE_BY_SIDE = 3  # up to so many recipes are columns, as in the paper; more are lines
 
 
@@ -34,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the results table: its name, the short form for the head of a column, the measure, how it is written."""
+    """A line of the results table: its name, the short form for a column, the measure, and how it is written."""
 
     name: str
     short: str
@@ -44,8 +45,14 @@ class _Line:
 
 def tables(report: RunsReport) -> tuple[Table, ...]:
     """All tables that have something to say, in the order of reading."""
-    found = [results_table(report), sizes_table(report), test_time_table(report), runs_table(report)]
-    return tuple(table for table in (*found, *layer_tables(report), recipes_table(report)) if table is not None)
+    last = recipes_table(report)
+    return (*main_tables(report), *layer_tables(report), *([last] if last is not None else []))
+
+
+def main_tables(report: RunsReport) -> tuple[Table, ...]:
+    """The tables that put the recipes side by side."""
+    found = (results_table(report), sizes_table(report), test_time_table(report), runs_table(report))
+    return tuple(table for table in found if table is not None)
 
 
 def results_table(report: RunsReport) -> Table | None:
@@ -61,9 +68,9 @@ def results_table(report: RunsReport) -> Table | None:
     )
     if len(groups) <= _SIDE_BY_SIDE:
         rows = tuple((name, *row) for name, row in zip(names, cells))
-        return Table("Results", ("", *(g.name for g in groups)), rows, note)
+        return Table(_RESULTS, ("", *(g.name for g in groups)), rows, note)
     rows = tuple((str(g.number), g.name, *(row[k] for row in cells)) for k, g in enumerate(groups))
-    return Table("Results", ("#", "run", *(line.short for line in lines)), rows, note, left=2)
+    return Table(_RESULTS, ("#", "run", *(line.short for line in lines)), rows, note, left=2)
 
 
 def _result_lines(report: RunsReport) -> list[_Line]:
@@ -77,7 +84,7 @@ def _result_lines(report: RunsReport) -> list[_Line]:
         _Line("group param (%)", "group (%)", "group_param"),
         _Line("total param (%)", "total (%)", "total_param"),
         _Line("total induced (%)", "induced (%)", "total_induced"),
-        _Line("total induced, FC (%)", "FC only (%)", "total_induced_fc"),
+        _Line("total induced, FC (%)", "induced, FC (%)", "total_induced_fc"),
         _Line(f"{name}{unit}", f"{name}{unit}", "score", form),
         *(_Line(f"{name} on {key[6:]}{unit}", f"{key[6:]}{unit}", key, form) for key in others),
         _Line(f"{name} gap ({points})", f"gap ({points})", "gap", f"+{form}"),
@@ -94,7 +101,10 @@ def sizes_table(report: RunsReport) -> Table | None:
     groups = [group for group in report.groups if group.stats]
     if not groups:
         return None
-    head = ("#", "run", "parameters", "kept", "multiplications", "kept", "parameter memory", "feature memory")
+    head = (
+        "#", "run", "parameters", "parameters kept", "multiplications", "multiplications kept", "parameter memory",
+        "feature memory",
+    )  # fmt: skip
     rows = []
     for group in groups:
         s = group.stats
@@ -102,7 +112,8 @@ def sizes_table(report: RunsReport) -> Table | None:
         macs = (short(s["macs_before"].mean), short(s["macs"].mean))
         memory = [_bytes(s[f"{k}_bytes_before"].mean, s[f"{k}_bytes"].mean) for k in ("parameter", "feature")]
         rows.append((str(group.number), group.name, *parameters, *macs, *memory))
-    return Table("Sizes", head, tuple(rows), "Features of one sample.", left=2)
+    note = "Memory of the features of one sample."
+    return _turned(Table("Sizes", head, tuple(rows), note, left=2), len(groups))
 
 
 def test_time_table(report: RunsReport) -> Table | None:
@@ -121,8 +132,19 @@ def test_time_table(report: RunsReport) -> Table | None:
     if not rows:
         return None
     times = (*(["device"] if devices else []), *(f"batch {batch}" for batch in batches))
-    head = ("#", "run", *times, "parameters", "features")
-    return Table("At test time", head, tuple(rows), _how_timed(report), left=3 if devices else 2)
+    head = ("#", "run", *times, "parameter memory", "feature memory")
+    count = len({row[0] for row in rows})
+    return _turned(Table("At test time", head, tuple(rows), _how_timed(report), left=3 if devices else 2), count)
+
+
+def _turned(table: Table, groups: int) -> Table:
+    """A few recipes are columns, as in the paper, and fit on a phone; their numbers are then not needed."""
+    if groups > _SIDE_BY_SIDE or len(table.rows) > 2 * _SIDE_BY_SIDE:
+        return table
+    words = [row[1 : table.left] for row in table.rows]
+    heads = [" ".join(word[1:] if groups == 1 and len(word) > 1 else word) for word in words]
+    lines = zip(table.head[table.left :], *(row[table.left :] for row in table.rows))
+    return Table(table.title, ("", *heads), tuple(lines), table.note)
 
 
 def _how_timed(report: RunsReport) -> str:

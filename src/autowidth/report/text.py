@@ -6,19 +6,17 @@ from rich.cells import cell_len
 
 from autowidth.report.runs import RunsReport
 from autowidth.report.tables import Table, tables
-from autowidth.report.words import headline, title
-
-_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")  # names must not steer the terminal
+from autowidth.report.words import clean, headline, title
 
 
 def to_text(report: RunsReport) -> str:
     """A heading, the sentence, and the tables."""
-    parts = [title(report), headline(report), *report.remarks, *map(_table, tables(report))]
+    parts = [clean(title(report)), clean(headline(report)), *map(clean, report.remarks), *map(_table, tables(report))]
     return "\n\n".join(parts)
 
 
 def _table(table: Table) -> str:
-    rows = [[cell.translate(_CONTROL) for cell in row] for row in (table.head, *table.rows)]
+    rows = [[clean(cell) for cell in row] for row in (table.head, *table.rows)]
     widths = [max(cell_len(row[k]) for row in rows) for k in range(len(table.head))]
     lines = [
         "  ".join(
@@ -27,4 +25,4 @@ def _table(table: Table) -> str:
         ).rstrip()
         for row in rows
     ]
-    return "\n".join([table.title, *lines, *([table.note] if table.note else [])])
+    return "\n".join([clean(table.title), *lines, *([table.note] if table.note else [])])

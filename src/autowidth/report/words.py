@@ -11,6 +11,9 @@ from autowidth.report.runs import RowGroup, RunsReport
 _SMALL = 0.5  # points of accuracy, or percent of another metric, that a smaller network may lose and still lead
 
 
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160), 65534, 65535), "�")
+
+
 @dataclass(frozen=True)
 class Fact:
     """A large number: what it is, the number, what stands below it; the share that is left, if it is one."""
@@ -99,6 +102,11 @@ def spread(stat: Stat, form: str = ".2f") -> str:
     """The mean, and the deviation where there is one: 92.10 ± 0.21."""
     text = f"{stat.mean:{form}}"
     return text if stat.deviation is None else f"{text} ± {stat.deviation:{form.lstrip('+')}}"
+
+
+def clean(text: str) -> str:
+    """Text without what steers a terminal or is not allowed in a page: such characters are shown as a question."""
+    return text.encode("utf-8", "replace").decode("utf-8").translate(_CONTROL)
 
 
 def short(value: float) -> str:

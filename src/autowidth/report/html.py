@@ -18,6 +18,17 @@ from autowidth.report.svg import DASHES, variable
 from autowidth.report.tables import Table, layer_tables, main_tables, recipes_table
 from autowidth.report.words import Fact, clean, facts, headline, leader, title
 
+# The markers of `svg.MARKERS`, in the middle of a swatch.
+_SHAPES = (
+    '<circle cx="13" cy="6" r="4.4" fill="{}"/>',
+    '<path d="M9 2h8v8h-8z" fill="{}"/>',
+    '<path d="M13 1.4l4.8 9h-9.6z" fill="{}"/>',
+    '<path d="M13 .8l5 5.2-5 5.2-5-5.2z" fill="{}"/>',
+    '<path d="M13 10.6l4.8-9h-9.6z" fill="{}"/>',
+    '<path d="M11.3 1.2h3.4v3.1h3.1v3.4h-3.1v3.1h-3.4v-3.1h-3.1v-3.4h3.1z" fill="{}"/>',
+)
+_LONG = 16  # letters of a name that are kept on one line
+
 
 def to_html(report: RunsReport) -> str:
     """The page."""
@@ -98,7 +109,8 @@ def _row(table: Table, row: Sequence[str], lead: bool) -> str:
     cells = []
     for k, cell in enumerate(row):
         if k == name:
-            cells.append(f'<th scope="row" class="first">{_text(cell)}</th>')
+            kind = "first long" if len(cell) > _LONG else "first"
+            cells.append(f'<th scope="row"{_class(kind)}>{_text(cell)}</th>')
         else:
             kind = "no" if k < name else "word" if k < table.left else ""
             cells.append(f"<td{_class(kind)}>{_figure_text(cell) if k >= table.left else _text(cell)}</td>")
@@ -152,8 +164,10 @@ def _swatch(key: Key) -> str:
     if key.look == "bar":
         inside = f'<rect x="3" y="1" width="20" height="10" fill="{colour}"/>'
     elif key.look == "point":
-        shape = '<circle cx="13" cy="6" r="4.6" fill="{}"/>', '<rect x="8.5" y="1.5" width="9" height="9" fill="{}"/>'
-        inside = shape[key.style % len(shape)].format(colour)
+        inside = _SHAPES[key.style % len(_SHAPES)].format(colour)
+    elif key.look == "marked":
+        shape = _SHAPES[key.style % len(_SHAPES)].format(colour)
+        inside = f'<line x1="0" x2="26" y1="6" y2="6" stroke="{colour}" stroke-width="2.2"/>{shape}'
     else:
         dash = DASHES[key.style % len(DASHES)]
         pattern = "" if isinstance(dash, str) else f' stroke-dasharray="{" ".join(f"{1.7 * n:g}" for n in dash[1])}"'

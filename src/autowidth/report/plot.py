@@ -16,7 +16,9 @@ from autowidth.report.words import clean
 from autowidth.train.folder import Epoch
 
 T = TypeVar("T")
-Look = Literal["line", "bar", "point", "ramp"]
+Look = Literal["line", "marked", "bar", "point", "ramp"]
+
+Lines = tuple[list[float], list[float], list[float]]  # mean, lowest, highest over the runs
 
 LINES = len(SERIES)  # that can be told apart in one panel
 
@@ -44,7 +46,7 @@ class Plot:
 
 def mean_over_runs(
     rows: Sequence[Row], read: Callable[[Epoch], Mapping[str, float]]
-) -> tuple[list[int], dict[str, tuple[list[float], list[float], list[float]]]]:
+) -> tuple[list[int], dict[str, Lines]]:
     """Epochs, and for each name its mean, lowest and highest value over the runs that have got so far."""
     at: dict[int, list[Mapping[str, float]]] = {}
     for row in rows:

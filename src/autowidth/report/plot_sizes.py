@@ -80,7 +80,7 @@ def _number(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
         free = [min(float(np.hypot(*(spot - other))) for other in taken) for spot in spots]
         best = next((k for k, room in enumerate(free) if room > 13), int(np.argmax(free)))
         taken.append(spots[best])
-        axes.annotate(text, (x, y), offsets[best], textcoords="offset points", ha="center", va="center", fontsize=8.8)
+        axes.annotate(text, (x, y), offsets[best], textcoords="offset points", ha="center", va="center", fontsize=9.8)
 
 
 def speed_plot(report: RunsReport) -> Plot | None:

@@ -25,7 +25,7 @@ def neuron_plot(report: RunsReport, group: RowGroup) -> Plot | None:
         return None
     title = titled("Neurons per layer, before and after", report, group)
     panels = tuple(
-        draw(_bars(part, max(x[1] for x in layers)), 0.75 + 0.205 * len(part), title, f"bars{group.number}-{n}")
+        draw(_bars(part, max(x[1] for x in layers)), 0.8 + 0.215 * len(part), title, f"bars{group.number}-{n}")
         for n, part in enumerate(even(layers, _LAYERS))
     )
     caption = "The number after each bar is what is left." + seeds(report, group)
@@ -41,7 +41,7 @@ def _bars(layers: Sequence[tuple[str, int, float, int]], most: int) -> Callable[
         axes.barh(places, [x[2] for x in layers], height=0.74, color=SERIES[0])
         for place, (_, before, after, _) in zip(places, layers):
             axes.annotate(
-                f"{after:.4g}", (before, place), (3, 0), textcoords="offset points", va="center", fontsize=8.8
+                f"{after:.4g}", (before, place), (3, 0), textcoords="offset points", va="center", fontsize=9.8
             )
         axes.set_yticks(places, [trimmed(x[0]) for x in layers])
         axes.tick_params(axis="y", length=0)
@@ -112,7 +112,7 @@ def _width_map(epochs: Sequence[int], widths: Mapping[str, Sequence[float]]) -> 
         axes.imshow(image, aspect="auto", interpolation="nearest", extent=edges)
         every = -(-len(widths) // _NAMES)
         names = list(widths)[::every]
-        axes.set_yticks(range(0, len(widths), every), [trimmed(name) for name in names], fontsize=8.6)
+        axes.set_yticks(range(0, len(widths), every), [trimmed(name) for name in names], fontsize=9.4)
         axes.tick_params(axis="y", length=0)
         epoch_axis(axes)
         axes.set_ylabel("layer (from input to output)")

@@ -30,10 +30,10 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "autowidth",  # the same figure is the same text
     "text.parse_math": False,  # names come from users: a dollar is a dollar
-    "font.size": 9.5,
-    "axes.labelsize": 9.5,
-    "xtick.labelsize": 9.0,
-    "ytick.labelsize": 9.0,
+    "font.size": 10.5,
+    "axes.labelsize": 10.5,
+    "xtick.labelsize": 10.0,
+    "ytick.labelsize": 10.0,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": MUTED,

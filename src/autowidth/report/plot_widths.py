@@ -25,7 +25,9 @@ def neuron_plot(report: RunsReport, group: RowGroup) -> Plot | None:
         return None
     title = titled("Neurons per layer, before and after", report, group)
     panels = tuple(
-        draw(_bars(part, max(x[1] for x in layers)), 0.8 + 0.215 * len(part), title, f"bars{group.number}-{n}")
+        draw(
+            _bars(part, max(x[1] for x in layers)), max(1.6, 0.8 + 0.215 * len(part)), title, f"bars{group.number}-{n}"
+        )
         for n, part in enumerate(even(layers, _LAYERS))
     )
     caption = "The number after each bar is what is left." + seeds(report, group)
@@ -50,7 +52,7 @@ def _bars(layers: Sequence[tuple[str, int, float, int]], most: int) -> Callable[
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("neurons (count)")
-        axes.set_ylabel("layer (from input to output)" if len(layers) > 8 else "layer")
+        axes.set_ylabel("layer (from input to output)" if len(layers) > 8 else "layer (name)")
 
     return paint
 
@@ -77,12 +79,16 @@ def width_plot(report: RunsReport, group: RowGroup) -> Plot | None:
 
 
 def _width_history(rows: Sequence[Row]) -> tuple[list[int], dict[str, list[float]]]:
-    """Epochs, and the mean width of each layer after them."""
+    """Epochs, and the mean width of each layer after them; before the first, where the result says what it was."""
     histories = [row.history for row in rows if row.history]
     if not histories or not histories[0][0].widths:
         return [], {}
     epochs, values = mean_over_runs(rows, lambda epoch: {k: float(v) for k, v in epoch.widths.items()})
-    return epochs, {name: line for name, (line, _, _) in values.items()}
+    widths = {name: line for name, (line, _, _) in values.items()}
+    before = {name: float(neurons) for name, neurons, _, _ in mean_layers(rows)}
+    if before.keys() >= widths.keys():
+        return [0, *epochs], {name: [before[name], *line] for name, line in widths.items()}
+    return epochs, widths
 
 
 def _width_lines(epochs: Sequence[int], widths: Mapping[str, Sequence[float]]) -> Callable[[Figure], None]:

@@ -51,7 +51,7 @@ def tables(report: RunsReport) -> tuple[Table, ...]:
 
 def main_tables(report: RunsReport) -> tuple[Table, ...]:
     """The tables that put the recipes side by side."""
-    found = (results_table(report), sizes_table(report), test_time_table(report), runs_table(report))
+    found = (results_table(report), sizes_table(report), times_table(report), runs_table(report))
     return tuple(table for table in found if table is not None)
 
 
@@ -116,7 +116,7 @@ def sizes_table(report: RunsReport) -> Table | None:
     return _turned(Table("Sizes", head, tuple(rows), note, left=2), len(groups))
 
 
-def test_time_table(report: RunsReport) -> Table | None:
+def times_table(report: RunsReport) -> Table | None:
     """The paper's table 2. Without times, memory alone."""
     devices = sorted({key.split(" ")[1] for g in report.groups for key in g.stats if key.startswith("speedup ")})
     batches = sorted(

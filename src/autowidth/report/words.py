@@ -111,10 +111,9 @@ def clean(text: str) -> str:
 
 def short(value: float) -> str:
     """35600000 -> 35.6 M."""
-    for size, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            scale = 1e3 if name == "k" else size
-            return f"{value / scale:.3g} {name}" if abs(value) < 999.5 * scale else f"{value / scale:.0f} {name}"
+    for scale, least, name in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e3, 1e4, "k")):
+        if abs(value) >= 0.9995 * least:
+            return f"{value / scale:.3g} {name}"
     return f"{value:,.0f}"
 
 

@@ -23,11 +23,13 @@ addEventListener("load", () => {
   document.querySelectorAll("details").forEach(d => d.open = true);
   const box = e => e.getBoundingClientRect(), width = document.documentElement.clientWidth;
   const inside = e => e.closest(".scroll, pre, svg");
-  const wide = [...document.body.querySelectorAll("*")].filter(e => !inside(e.parentElement) && box(e).right > width + 0.5);
+  const wide = [...document.body.querySelectorAll("*")]
+    .filter(e => !inside(e.parentElement) && box(e).right > width + 0.5);
   const figures = [...document.querySelectorAll("figure")].map(f => ({
     title: f.querySelector("h3").innerText,
     legend: [...f.querySelectorAll(".legend li")].map(l => l.innerText),
-    legend_fits: [...f.querySelectorAll(".legend li")].every(l => box(l).right <= box(f).right + 0.5 && box(l).height > 0),
+    legend_fits: [...f.querySelectorAll(".legend li")]
+      .every(l => box(l).right <= box(f).right + 0.5 && box(l).height > 0),
     panels: [...f.querySelectorAll(".panels > svg")].map(s => {
       const texts = [...s.querySelectorAll("text")], scale = box(s).width / s.viewBox.baseVal.width;
       return {
@@ -50,7 +52,10 @@ _COLLECT = """
 <pre id="found"></pre>
 <script>
 const found = [];
-addEventListener("message", e => { found.push(e.data); document.getElementById("found").innerText = JSON.stringify(found); });
+addEventListener("message", e => {
+  found.push(e.data);
+  document.getElementById("found").innerText = JSON.stringify(found);
+});
 </script>
 """
 
@@ -61,28 +66,25 @@ def measure(pages: dict[str, str], widths: tuple[int, ...], folder: Path) -> dic
     for name, page in pages.items():
         (folder / f"{name}.html").write_text(page.replace("</body>", f"{_MEASURE}</body>"), encoding="utf-8")
         frames += [f'<iframe name="{name} {w}" width="{w}" height="900" src="{name}.html"></iframe>' for w in widths]
-    found = json.loads(
-        html.unescape(
-            _dump(_wrapped(_COLLECT + "".join(frames), folder)).split('<pre id="found">')[1].split("</pre>")[0]
-        )
-    )
+    dom = _dump(_wrapped(_COLLECT + "".join(frames), folder))
+    found = json.loads(html.unescape(dom.split('<pre id="found">')[1].split("</pre>")[0]))
     return {(entry["name"].split()[0], int(entry["name"].split()[1])): entry for entry in found}
 
 
-def screenshot(page: str, width: int, height: int, folder: Path, dark: bool = False) -> Path:
-    """A picture of the top of a page, `width` wide."""
+def screenshot(page: str, widths: tuple[int, ...], height: int, folder: Path, dark: bool) -> Path:
+    """A picture of the top of a page, at each width, side by side."""
     (folder / "page.html").write_text(page, encoding="utf-8")
-    frame = f'<iframe width="{width}" height="{height}" src="page.html"></iframe>'
-    picture = folder / f"{width}-{'dark' if dark else 'light'}.png"
+    frames = "".join(f'<iframe width="{width}" height="{height}" src="page.html"></iframe>' for width in widths)
+    picture = folder / "picture.png"
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    size = f"--window-size={max(width, 500)},{height}"
-    _run([scheme, size, f"--screenshot={picture}", _wrapped(frame, folder).as_uri()], folder)
+    size = f"--window-size={sum(widths)},{height}"
+    _run([scheme, size, f"--screenshot={picture}", _wrapped(frames, folder).as_uri()], folder)
     return picture
 
 
 def _wrapped(body: str, folder: Path) -> Path:
     file = folder / "wrapped.html"
-    style = "<style>body{margin:0}iframe{border:0;display:block}</style>"
+    style = "<style>body{margin:0;display:flex}iframe{border:0;flex:none}</style>"
     file.write_text(f'<!doctype html><meta charset="utf-8">{style}{body}', encoding="utf-8")
     return file
 

@@ -82,7 +82,7 @@ def _results(report: RunsReport) -> str:
     group = leader(report)
     lead = str(group.number) if group and len(report.groups) > 1 else None
     blocks = "\n".join(_table(table, lead) for table in found) or "<p>There are no results yet.</p>"
-    return f'<section id="results">\n<h2>Results</h2>\n{blocks}\n</section>'
+    return f'<section id="results">\n<h2>Results</h2>\n<div class="tables">\n{blocks}\n</div>\n</section>'
 
 
 def _table(table: Table, lead: str | None = None, heading: str = "h3") -> str:

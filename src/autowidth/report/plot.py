@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from autowidth.report.runs import Row, RowGroup, RunsReport
 from autowidth.report.svg import SERIES
-from autowidth.report.words import clean
+from autowidth.report.words import clean, leader
 from autowidth.train.folder import Epoch
 
 T = TypeVar("T")
@@ -73,9 +73,26 @@ def even(items: Sequence[T], most: int) -> list[Sequence[T]]:
     return [items[k : k + length] for k in range(0, len(items), length)]
 
 
+def ranked(report: RunsReport) -> list[RowGroup]:
+    """The recipes in their order; if there are too many for one plot, what the page talks about comes first."""
+    groups = list(report.groups)
+    if len(groups) <= LINES:
+        return groups
+    first = leader(report)
+    return sorted(groups, key=lambda g: (first is None or g.number != first.number, not g.baseline))
+
+
+def counted(n: int, parts: Sequence[object]) -> str:
+    """What a title says of a part."""
+    return f" ({n + 1} of {len(parts)})" if len(parts) > 1 else ""
+
+
 def epoch_axis(axes: Axes) -> None:
     """What every plot over time has below it."""
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    low, high = axes.get_xlim()
+    if high - low < 1:  # a single epoch
+        axes.set_xlim(low - 1, high + 1)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     axes.set_xlabel("time (epochs)")
 
 

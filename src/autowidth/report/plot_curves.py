@@ -9,7 +9,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from autowidth.report.plot import LINES, Key, Lines, Plot, epoch_axis, even, mean_over_runs, metric_axis
+from autowidth.report.plot import (
+    LINES,
+    Key,
+    Lines,
+    Plot,
+    counted,
+    epoch_axis,
+    even,
+    mean_over_runs,
+    metric_axis,
+    ranked,
+)
 from autowidth.report.runs import RowGroup, RunsReport
 from autowidth.report.svg import DASHES, MARKERS, MUTED, SERIES, draw
 from autowidth.train.folder import Epoch
@@ -17,13 +28,12 @@ from autowidth.train.folder import Epoch
 
 def curve_plots(report: RunsReport) -> list[Plot]:
     """Loss and score over the epochs. Six recipes share a plot."""
-    groups = [g for g in report.groups if any(row.history for row in report.of(g))]
+    groups = [g for g in ranked(report) if any(row.history for row in report.of(g))]
     name = report.metric.name
     title = "Loss" if name == "loss" else f"Loss and {name}"
     found = []
     parts = even(groups, LINES)
     for n, part in enumerate(parts):
-        several = f" ({n + 1} of {len(parts)})" if len(parts) > 1 else ""
         panel = draw(_curves(report, part), 2.5 if name == "loss" else 4.4, f"{title} over the epochs", f"curves{n}")
         valid = any(epoch.valid for g in part for row in report.of(g) for epoch in row.history)
         keys = tuple(Key(g.name, "marked", SERIES[k], k) for k, g in enumerate(part)) if len(groups) > 1 else ()
@@ -33,7 +43,7 @@ def curve_plots(report: RunsReport) -> list[Plot]:
             kinds = (Key("training, running mean", "line", colour),)
         seeds = any(len(report.of(g)) > 1 for g in part)
         caption = "Means over seeds; bands reach from the lowest to the highest." if seeds else "After every epoch."
-        found.append(Plot(f"{title} over the epochs{several}", caption, (panel,), (*keys, *kinds)))
+        found.append(Plot(f"{title} over the epochs{counted(n, parts)}", caption, (panel,), (*keys, *kinds)))
     return found
 
 
@@ -66,8 +76,9 @@ def _curves(report: RunsReport, groups: Sequence[RowGroup]) -> Callable[[Figure]
 def _pair(axes: Axes, k: int, epochs: Sequence[int], train: Lines, valid: Lines, marked: bool) -> None:
     """One recipe: validation as a line, training dotted; or training as a line, where nothing was held out."""
     main, band = (valid, valid[1:]) if any(map(isfinite, valid[0])) else (train, train[1:])
+    single = "x" if len(epochs) == 1 else None  # a line of one point is not seen
     if main is valid:
-        axes.plot(epochs, train[0], color=SERIES[k], linestyle=DASHES[2], linewidth=1.3, alpha=0.85)
+        axes.plot(epochs, train[0], color=SERIES[k], linestyle=DASHES[2], linewidth=1.3, alpha=0.85, marker=single)
     if band[0] != band[1]:
         axes.fill_between(epochs, *band, color=SERIES[k], alpha=0.16, linewidth=0)
     every = max(1, len(epochs) // 6)

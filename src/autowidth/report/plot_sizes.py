@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from autowidth.report.measures import Stat
-from autowidth.report.plot import LINES, Key, Plot, even, metric_axis
+from autowidth.report.plot import LINES, Key, Plot, counted, even, metric_axis, ranked
 from autowidth.report.runs import RowGroup, RunsReport
 from autowidth.report.svg import MARKERS, MUTED, PAPER, SERIES, draw
 from autowidth.report.words import clean, short
@@ -83,23 +83,24 @@ def _number(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
         axes.annotate(text, (x, y), offsets[best], textcoords="offset points", ha="center", va="center", fontsize=9.8)
 
 
-def speed_plot(report: RunsReport) -> Plot | None:
-    """How much less time the compact network takes, by batch size; one panel for six recipes and a device."""
+def speed_plots(report: RunsReport) -> list[Plot]:
+    """How much less time the compact network takes, by batch size; a panel for each device, six recipes in a plot."""
     keys = {key for g in report.groups for key in g.stats if key.startswith("speedup ")}
     devices = sorted({key.split(" ")[1] for key in keys})
-    timed = [g for g in report.groups if any(key in g.stats for key in keys)]
-    if not timed:
-        return None
     batches = sorted({key.split(" ")[2] for key in keys}, key=int)
-    title = "Speed-up at test time"
-    panels: list[str] = []
-    legends: list[Key] = []
-    for n, part in enumerate(even(timed, LINES)):
-        for device in devices:
-            panels.append(draw(_speed(part, device, batches), 2.5, f"{title} on {device}", f"speed{n}-{len(panels)}"))
-        legends += [Key(g.name, "bar", SERIES[k]) for k, g in enumerate(part)]
+    timed = [g for g in ranked(report) if any(key in g.stats for key in keys)]
+    parts = even(timed, LINES)
     caption = "Time saved by the compact network for one batch, median of repeated runs; below zero it is slower."
-    return Plot(title, caption, tuple(panels), tuple(legends) if len(timed) > 1 else (), wide=len(panels) > 2)
+    found = []
+    for n, part in enumerate(parts):
+        title = "Speed-up at test time" + counted(n, parts)
+        panels = tuple(
+            draw(_speed(part, device, batches), 2.5, f"{title} on {device}", f"speed{n}-{k}")
+            for k, device in enumerate(devices)
+        )
+        legend = tuple(Key(g.name, "bar", SERIES[k]) for k, g in enumerate(part)) if len(timed) > 1 else ()
+        found.append(Plot(title, caption, panels, legend, wide=len(panels) > 2))
+    return found
 
 
 def _speed(groups: Sequence[RowGroup], device: str, batches: Sequence[str]) -> Callable[[Figure], None]:

@@ -42,9 +42,8 @@ def _bars(layers: Sequence[tuple[str, int, float, int]], most: int) -> Callable[
         axes.barh(places, [x[1] for x in layers], height=0.74, color=BEFORE)
         axes.barh(places, [x[2] for x in layers], height=0.74, color=SERIES[0])
         for place, (_, before, after, _) in zip(places, layers):
-            axes.annotate(
-                f"{after:.4g}", (before, place), (3, 0), textcoords="offset points", va="center", fontsize=9.8
-            )
+            left = f"{after:.4g}"
+            axes.annotate(left, (before, place), (3, 0), textcoords="offset points", va="center", fontsize=9.8)
         axes.set_yticks(places, [trimmed(x[0]) for x in layers])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(layers) - 0.5, -0.5)

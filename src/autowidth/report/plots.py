@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from autowidth.report.plot import Plot
 from autowidth.report.plot_curves import curve_plots
-from autowidth.report.plot_sizes import size_plot, speed_plot
+from autowidth.report.plot_sizes import size_plot, speed_plots
 from autowidth.report.plot_widths import neuron_plot, width_plot
 from autowidth.report.runs import RunsReport
 from autowidth.report.words import leader
@@ -25,7 +25,9 @@ def plots(report: RunsReport) -> tuple[tuple[Plot, ...], tuple[Plot, ...]]:
     first = leader(report) or report.groups[0]
     others = [group for group in report.groups if group.number != first.number]
     curves = curve_plots(report)
-    speed = speed_plot(report)
-    shown = (size_plot(report), neuron_plot(report, first), width_plot(report, first), *curves[:1], speed)
+    speed = speed_plots(report)
+    shown = (size_plot(report), neuron_plot(report, first), width_plot(report, first), *curves[:1], *speed[:1])
     folded = [draw(report, group) for group in others for draw in (neuron_plot, width_plot)]
-    return tuple(p for p in shown if p is not None), tuple(p for p in (*curves[1:], *folded) if p is not None)
+    return tuple(p for p in shown if p is not None), tuple(
+        p for p in (*curves[1:], *speed[1:], *folded) if p is not None
+    )

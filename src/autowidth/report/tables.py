@@ -151,7 +151,7 @@ def _how_timed(report: RunsReport) -> str:
     times = [(name, t) for row in report.rows if row.result for name, t in (row.result.latency or {}).items()]
     memory = "Memory of parameters, and of the features of one sample, saved by the compact network."
     if not times:
-        return f"{memory} Times were not measured; autowidth report RUN --latency does."
+        return f"{memory} Times were not measured."
     repeats = min(b.repeats for _, t in times for b in t.batches.values())
     where = sorted({f"{name}{f' ({t.threads} threads)' if t.threads else ''}{f', {t.device}' if t.device else ''}"
                     for name, t in times})  # fmt: skip
@@ -262,5 +262,7 @@ def _speedup(stats: Mapping[str, Stat], where: str) -> str:
 
 
 def _bytes(before: float, after: float) -> str:
+    """Both with the digits that the larger one needs: 4.65 → 0.91 MB."""
     scale, unit = (1e6, "MB") if before >= 1e6 else (1e3, "kB")
-    return f"{before / scale:.4g} → {after / scale:.3g} {unit}"
+    digits = sum(before / scale < most for most in (10, 100))
+    return f"{before / scale:.{digits}f} → {after / scale:.{digits}f} {unit}"

@@ -111,8 +111,8 @@ def clean(text: str) -> str:
 
 def short(value: float) -> str:
     """35600000 -> 35.6 M."""
-    for scale, least, name in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e3, 1e4, "k")):
-        if abs(value) >= 0.9995 * least:
+    for scale, least, name in ((1e12, 0.9995e12, "T"), (1e9, 0.9995e9, "G"), (1e6, 0.9995e6, "M"), (1e3, 1e4, "k")):
+        if abs(value) >= least:
             return f"{value / scale:.3g} {name}"
     return f"{value:,.0f}"
 

@@ -195,6 +195,7 @@ def _run(row: Row) -> str:
     where = ", ".join(filter(None, (
         row.machine.device, row.machine.torch and f"torch {row.machine.torch}",
         row.machine.python and f"Python {row.machine.python}",
+        row.machine.threads and f"threads: {row.machine.threads}",
     )))  # fmt: skip
     found = [("Date", row.started), ("Machine", where), ("Network", row.net), ("Data", row.data),
              ("Penalty", row.penalty or "none"), ("Seed", str(row.seed))]  # fmt: skip

@@ -13,6 +13,7 @@ from autowidth.report.plot import LINES, Key, Plot, epoch_axis, even, mean_over_
 from autowidth.report.runs import Row, RowGroup, RunsReport
 from autowidth.report.svg import BEFORE, DASHES, SERIES, draw
 from autowidth.report.tables import mean_layers
+from autowidth.report.words import neurons
 
 _LAYERS = 30  # in one panel of bars
 _NAMES = 60  # beside one map
@@ -42,8 +43,9 @@ def _bars(layers: Sequence[tuple[str, int, float, int]], most: int) -> Callable[
         axes.barh(places, [x[1] for x in layers], height=0.74, color=BEFORE)
         axes.barh(places, [x[2] for x in layers], height=0.74, color=SERIES[0])
         for place, (_, before, after, _) in zip(places, layers):
-            left = f"{after:.4g}"
-            axes.annotate(left, (before, place), (3, 0), textcoords="offset points", va="center", fontsize=9.8)
+            axes.annotate(
+                neurons(after), (before, place), (3, 0), textcoords="offset points", va="center", fontsize=9.8
+            )
         axes.set_yticks(places, [trimmed(x[0]) for x in layers])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(layers) - 0.5, -0.5)

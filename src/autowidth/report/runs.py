@@ -111,14 +111,14 @@ def _row(run: Run, name: str, number: int) -> Row:
     start: Mapping[str, Any] = next((r for r in run.records if r.get("event") == "start"), {})
     machine = start.get("machine")
     known = {key: str(value) for key, value in machine.items()} if isinstance(machine, Mapping) else {}
-    found = Machine(*(known.get(key, "") for key in ("device", "torch", "python")))
+    found = Machine(*(known.get(key, "") for key in ("device", "torch", "python", "threads")))
     command = start.get("command")
     penalty = result.penalty if result else _text_of(recipe.get("penalty"))
     return Row(
         name=name,
         number=number,
         seed=_integer(recipe.get("seed"), 0),
-        net=_name_of(recipe.get("net")),
+        net=_name_of(recipe.get("net")).rpartition("/")[2],  # of a file, the last part of its path
         data=_name_of(recipe.get("data")),
         penalty=penalty,
         planned=_integer(recipe.get("epochs"), 1),

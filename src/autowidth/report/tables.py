@@ -16,7 +16,7 @@ from typing import Any
 
 from autowidth.report.measures import Stat
 from autowidth.report.runs import Row, RunsReport
-from autowidth.report.words import short, spread
+from autowidth.report.words import neurons, short, spread
 
 _RESULTS = "Neurons, parameters, accuracy"
 _SIDE_BY_SIDE = 3  # up to so many recipes are columns, as in the paper; more are lines
@@ -153,8 +153,9 @@ def _how_timed(report: RunsReport) -> str:
     if not times:
         return f"{memory} Times were not measured."
     repeats = min(b.repeats for _, t in times for b in t.batches.values())
-    where = sorted({f"{name}{f' ({t.threads} threads)' if t.threads else ''}{f', {t.device}' if t.device else ''}"
-                    for name, t in times})  # fmt: skip
+    where = sorted(
+        {", ".join(filter(None, (name, t.device, t.threads and f"threads: {t.threads}"))) for name, t in times}
+    )
     return (
         "Relative speed-up 100 (t_full - t_compact) / t_full, and t_full / t_compact. "
         f"Median of at least {repeats} runs on {'; '.join(where)}. {memory}"
@@ -169,11 +170,11 @@ def layer_tables(report: RunsReport) -> tuple[Table, ...]:
         if not layers or not group.penalised:
             continue
         rows = tuple(
-            (name, f"{before:,}", f"{after:,.4g}", f"{100 * after / before:.1f}" if before else "", f"{size:,}")
+            (name, f"{before:,}", neurons(after), f"{100 * after / before:.1f}" if before else "", f"{size:,}")
             for name, before, after, size in layers
         )
         before, after = sum(x[1] for x in layers), sum(x[2] for x in layers)
-        rows += (("all", f"{before:,}", f"{after:,.5g}", f"{100 * after / before:.1f}" if before else "", ""),)
+        rows += (("all", f"{before:,}", neurons(after), f"{100 * after / before:.1f}" if before else "", ""),)
         title = f"Layers of {group.name}" if len(report.groups) > 1 else "Layers"
         found.append(Table(title, ("layer", "before", "after", "left (%)", "parameters of a neuron"), rows))
     return tuple(found)
@@ -244,7 +245,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping) and value:
             found |= _flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
+            found[f"{prefix}{key}"] = value if isinstance(value, str) else "" if value is None else json.dumps(value)
     return found
 
 

@@ -76,11 +76,10 @@ def facts(report: RunsReport) -> tuple[Fact, ...]:
         name = report.metric.name
         found.append(Fact(name[:1].upper() + name[1:], number(stats["score"].mean, report.metric.unit), below))
     found.append(_left("Parameters", stats, "parameters"))
-    neurons = [(sum(x.before for x in r.result.layers), sum(x.after for x in r.result.layers))
-               for r in report.of(group) if r.result]  # fmt: skip
-    if neurons and neurons[0][0]:
-        before, after = neurons[0][0], round(sum(n for _, n in neurons) / len(neurons))
-        found.append(Fact("Neurons", f"{after:,}", f"of {before:,}, {_fewer(before, after)}", after / before))
+    layers = [row.result.layers for row in report.of(group) if row.result]
+    before, after = sum(x.before for x in layers[0]), sum(x.after for each in layers for x in each) / len(layers)
+    if before:
+        found.append(Fact("Neurons", neurons(after), f"of {before:,}, {_fewer(before, after)}", after / before))
     found.append(_left("Multiplications", stats, "macs"))
     times = [key for key in stats if key.startswith("factor ")]
     if times:
@@ -96,6 +95,11 @@ def facts(report: RunsReport) -> tuple[Fact, ...]:
 def number(value: float, unit: str = "") -> str:
     """A score: percent with one digit, other numbers with three."""
     return f"{value:.1f} %" if unit == "%" else f"{value:.3g}{f' {unit}' if unit else ''}"
+
+
+def neurons(count: float) -> str:
+    """A number of neurons, which may be a mean over seeds."""
+    return f"{count:,.1f}" if count % 1 and count < 100 else f"{count:,.0f}"
 
 
 def spread(stat: Stat, form: str = ".2f") -> str:

@@ -27,7 +27,7 @@ DEEP = tuple(
 VOID = {"meta", "link", "br", "hr", "img"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # in any order they are drawn and laid out once
 def pages(tmp_path_factory):
     """A page for one run, for five, for twenty (some of them deep), for hostile names, and for an unfinished run."""
     at = tmp_path_factory.mktemp("runs")
@@ -142,7 +142,7 @@ def test_many_recipes_are_folded_and_none_is_lost(tmp_path):
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on the PATH")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # in any order they are drawn and laid out once
 def laid_out(pages, tmp_path_factory):
     return measure(pages, (390, 1280), tmp_path_factory.mktemp("browser"))
 

@@ -85,8 +85,7 @@ def measures_of(result: Result, metric: Metric, held_out: str) -> dict[str, floa
 def gap_to(ours: Result, base: Result, name: str, metric: Metric, held_out: str) -> Gap | None:
     """How a run stands to a baseline, or None where one of them lacks the metric.
 
-    Example:
-        The paper's BNet^C: 62.7 % against 61.1 % is a gap of 1.6 points, 2.6 % of the baseline.
+    The paper's BNet^C: 62.7 % against 61.1 % is a gap of 1.6 points, 2.6 % of the baseline.
     """
     a, b = metric.of(ours.test), metric.of(base.test)
     if a is None or b is None:

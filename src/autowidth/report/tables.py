@@ -154,7 +154,7 @@ def _how_timed(report: RunsReport) -> str:
         return f"{memory} Times were not measured."
     repeats = min(b.repeats for _, t in times for b in t.batches.values())
     where = sorted(
-        {", ".join(filter(None, (name, t.device, t.threads and f"threads: {t.threads}"))) for name, t in times}
+        {", ".join(filter(None, (name, t.device, f"threads: {t.threads}" if t.threads else ""))) for name, t in times}
     )
     return (
         "Relative speed-up 100 (t_full - t_compact) / t_full, and t_full / t_compact. "

@@ -9,6 +9,7 @@
     │   └── VerificationError   it was built, and its outputs differ: it is not returned
     ├── PenaltyError        a penalty that makes no sense, or names no axis
     ├── OptimizerError      an optimizer whose state cannot be followed
+    ├── TrainError          a training run that cannot start, go on or be read
     ├── StoreError          a file that cannot be written, read or trusted
     ├── RecipeError         an unknown recipe, or a field that it does not have
     ├── TrainError          a training run that cannot start, go on or be read
@@ -64,6 +65,10 @@ class PenaltyError(AutoWidthError):
 
 class OptimizerError(AutoWidthError):
     """The state of this optimizer cannot be cut along with the parameters."""
+
+
+class TrainError(AutoWidthError):
+    """A training run that cannot start, go on, or be read."""
 
 
 class StoreError(AutoWidthError):

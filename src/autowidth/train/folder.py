@@ -52,6 +52,7 @@ class Machine:
     device: str = ""
     torch: str = ""
     python: str = ""
+    threads: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@
     ├── PenaltyError        a penalty that makes no sense, or names no axis
     ├── OptimizerError      an optimizer whose state cannot be followed
     ├── StoreError          a file that cannot be written, read or trusted
+    ├── RecipeError         an unknown recipe, or a field that it does not have
     └── MissingExtraError   an optional dependency is needed and not installed
 
     AutoWidthWarning        it works, but hardly as it is meant: a UserWarning
@@ -65,6 +66,10 @@ class OptimizerError(AutoWidthError):
 
 class StoreError(AutoWidthError):
     """A file that cannot be written, read, or trusted."""
+
+
+class RecipeError(AutoWidthError):
+    """An unknown recipe, a field that it does not have, or a value that the field does not take."""
 
 
 class MissingExtraError(AutoWidthError):

@@ -6,10 +6,13 @@ import difflib
 import inspect
 from collections.abc import Iterator
 from math import inf
+from sys import float_info
 
 from autowidth.errors import RecipeError
 from autowidth.nets import BUILDERS
 from autowidth.train.recipe import Net, Recipe, Schedule
+
+_SMALLEST = float_info.min  # above 0
 
 _Range = tuple[str, float | None, float, float, str]  # field, value, least, below which it must be, in words
 
@@ -31,14 +34,15 @@ def check_recipe(recipe: Recipe) -> None:
         raise RecipeError(
             f"name is {recipe.name!r}; it must be text without slashes, as the run's folder is called so."
         )
-    _check_schedule(recipe.schedule, recipe.epochs)
+    _check_schedule(recipe.schedule)
+    _check_start(recipe)
     _check_net(recipe.net)
 
 
 def _ranges(recipe: Recipe) -> Iterator[_Range]:
     for field, whole in (("epochs", recipe.epochs), ("steps", recipe.steps), ("batch", recipe.batch)):
         yield field, whole, 1, inf, "1 or more"
-    yield "optimizer.rate", recipe.optimizer.rate, 0, inf, "0 or more"
+    yield "optimizer.rate", recipe.optimizer.rate, _SMALLEST, inf, "above 0"
     yield "optimizer.momentum", recipe.optimizer.momentum, 0, 1, "0 or more, and less than 1"
     yield "optimizer.weight_decay", recipe.optimizer.weight_decay, 0, inf, "0 or more"
     yield "schedule.warmup", recipe.schedule.warmup, 0, recipe.epochs, "0 or more, and fewer than all epochs"
@@ -56,7 +60,7 @@ def _ranges(recipe: Recipe) -> Iterator[_Range]:
     yield "seed", recipe.seed, 0, 2**63, "0 or more"
 
 
-def _check_schedule(schedule: Schedule, epochs: int) -> None:
+def _check_schedule(schedule: Schedule) -> None:
     if (schedule.kind == "phases") != bool(schedule.phases):
         raise RecipeError(
             f"schedule.kind is {schedule.kind!r} with {len(schedule.phases)} phases; kind 'phases' needs some, and the "
@@ -65,6 +69,18 @@ def _check_schedule(schedule: Schedule, epochs: int) -> None:
     starts = [phase.epoch for phase in schedule.phases]
     if starts != sorted(set(starts)):
         raise RecipeError(f"schedule.phases start in the epochs {starts}; each must start after the one before.")
+
+
+def _check_start(recipe: Recipe) -> None:
+    """A phase that begins with the run says what the optimizer says: else one of them would do nothing."""
+    for first in recipe.schedule.phases[:1]:
+        for name, here in (("rate", first.rate), ("weight_decay", first.weight_decay)):
+            there = getattr(recipe.optimizer, name)
+            if first.epoch == 0 and here is not None and here != there:
+                raise RecipeError(
+                    f"optimizer.{name} is {there} and schedule.phases[0].{name}, from epoch 0 on, {here}: they must be "
+                    "the same. Give both, or another schedule, as in schedule.kind=cosine."
+                )
 
 
 def _check_net(net: Net) -> None:

@@ -59,16 +59,19 @@ def with_fields(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
     """
     data = recipe_to_data(recipe)
     given: set[str] = set()
+    places: set[tuple[int, str]] = set()
     for text in assignments:
         field, equals, value = text.partition("=")
         if not equals or not field:
             raise RecipeError(f"{text!r} sets no field. Write field=value, as in epochs=3 or optimizer.rate=0.05.")
-        if field in given:
-            raise RecipeError(f"{field} is given twice. Give it once.")
-        given.add(field)
         path = field.split(".")
         node, kind = _holder(data, Recipe, path, "")
-        node[path[-1]] = _value(kind, value, field, node.get(path[-1]))
+        if (place := (id(node), path[-1])) in places:
+            raise RecipeError(f"{field} is given twice. Give it once.")
+        meant = _value(kind, value, field, node.get(path[-1]))
+        node[path[-1]] = to_data(from_data(kind, meant, field), kind)  # checked here, as later ones may look into it
+        given.add(field)
+        places.add(place)
     _take_back(data, given)
     return recipe_from_data(data)
 
@@ -77,7 +80,7 @@ def _take_back(data: Mapping[str, Any], given: set[str]) -> None:
     """Where two fields say one thing in two ways, the one that was given alone speaks for both."""
     penalty, schedule = data["penalty"], data["schedule"]
     for amount, other in (("strength", "lam"), ("lam", "strength")):
-        if f"penalty.{amount}" in given and f"penalty.{other}" not in given and penalty[amount] is not None:
+        if f"penalty.{amount}" in given and f"penalty.{other}" not in given and penalty and penalty[amount] is not None:
             penalty[other] = None
     if "schedule.kind" in given and "schedule.phases" not in given and schedule["kind"] != "phases":
         schedule["phases"] = []

@@ -18,7 +18,7 @@ def regression_mlp() -> Recipe:
         name="regression-mlp",
         about="two hidden layers on the UCI concrete data: a regression",
         net=Net("mlp", {"features": 8, "targets": 1, "widths": (200, 200)}),
-        data=From("regression", {"set": "concrete"}),
+        data=From("uci", {"set": "concrete"}),
         task="regression",
         epochs=400,
         batch=64,

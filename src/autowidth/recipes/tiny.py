@@ -56,7 +56,7 @@ def plain(net: str) -> Recipe:
         name=f"tiny-{net}",
         about=f"{called}, on small photographs, baseline",
         net=built,
-        data=From("tinyimagenet"),
+        data=From("tinyimagenet50"),
         epochs=60,
         batch=128,
         optimizer=Optimizer("sgd", rate=0.05, momentum=0.9, weight_decay=5e-4),

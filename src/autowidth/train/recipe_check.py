@@ -30,6 +30,11 @@ def check_recipe(recipe: Recipe) -> None:
     for field, value, least, limit, words in _ranges(recipe):
         if value is not None and not least <= value < limit:
             raise RecipeError(f"{field} is {value!r}; it must be {words}.")
+    if recipe.smoothing and recipe.task != "classification":
+        raise RecipeError(
+            f"smoothing is {recipe.smoothing} and task {recipe.task!r}: only a classification has labels to smooth. "
+            "Leave one of them out."
+        )
     if not recipe.name or "/" in recipe.name or "\\" in recipe.name:
         raise RecipeError(
             f"name is {recipe.name!r}; it must be text without slashes, as the run's folder is called so."
@@ -65,6 +70,11 @@ def _check_schedule(schedule: Schedule) -> None:
         raise RecipeError(
             f"schedule.kind is {schedule.kind!r} with {len(schedule.phases)} phases; kind 'phases' needs some, and the "
             'others take none. Write schedule.phases=\'[{"epoch": 10, "rate": 0.01}]\', or schedule.kind=cosine.'
+        )
+    if schedule.last and schedule.kind not in ("cosine", "linear"):
+        raise RecipeError(
+            f"schedule.last is {schedule.last} and schedule.kind {schedule.kind!r}: only 'cosine' and 'linear' have an "
+            "end that it could be. Leave one of them out."
         )
     starts = [phase.epoch for phase in schedule.phases]
     if starts != sorted(set(starts)):

@@ -61,12 +61,12 @@ def put_weights(model: nn.Module, values: Mapping[str, Tensor], file: Path) -> N
             f"{file} does not fit the {type(model).__name__}: {'; '.join(lists)}. Name the model that was trained; the "
             f"file holds the state_dict of the unwrapped model. {_SAVE}"
         )
-    for name, value in values.items():
-        if value.shape != named[name].shape:
+    for name, tensor in named.items():
+        if name in values and values[name].shape != tensor.shape:
             raise StoreError(
-                f"{file} does not fit the {type(model).__name__}: {name!r} has shape {tuple(value.shape)} in the file "
-                f"and {tuple(named[name].shape)} in the model. Build the model with the arguments that it was trained "
-                "with: number of classes, widths."
+                f"{file} does not fit the {type(model).__name__}: {name!r} has shape {tuple(values[name].shape)} in "
+                f"the file and {tuple(tensor.shape)} in the model. Build the model with the arguments that it was "
+                "trained with: number of classes, widths."
             )
     model.load_state_dict(dict(values), strict=False)
 

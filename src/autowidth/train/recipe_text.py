@@ -103,7 +103,8 @@ def _holder(node: dict[str, Any], kind: Any, path: Sequence[str], where: str) ->
     if not rest:
         return node, inner
     here = f"{where}.{part}" if where else part
-    return _holder(node[part], _type_inside(inner, node[part], here), rest, here)
+    kind_inside = _type_inside(inner, node.get(part), here)
+    return _holder(node[part], kind_inside, rest, here)
 
 
 def _type_inside(kind: Any, held: Any, where: str) -> Any:

@@ -9,11 +9,10 @@
     │   └── VerificationError   it was built, and its outputs differ: it is not returned
     ├── PenaltyError        a penalty that makes no sense, or names no axis
     ├── OptimizerError      an optimizer whose state cannot be followed
-    ├── TrainError          a training run that cannot start, go on or be read
     ├── StoreError          a file that cannot be written, read or trusted
+    ├── DataError           a data set that is missing, damaged or not what it should be
     ├── RecipeError         an unknown recipe, or a field that it does not have
     ├── TrainError          a training run that cannot start, go on or be read
-    ├── DataError           a data set that is missing, damaged or not what it should be
     └── MissingExtraError   an optional dependency is needed and not installed
 
     AutoWidthWarning        it works, but hardly as it is meant: a UserWarning
@@ -67,10 +66,6 @@ class OptimizerError(AutoWidthError):
     """The state of this optimizer cannot be cut along with the parameters."""
 
 
-class TrainError(AutoWidthError):
-    """A training run that cannot start, go on, or be read."""
-
-
 class StoreError(AutoWidthError):
     """A file that cannot be written, read, or trusted."""
 
@@ -81,6 +76,8 @@ class RecipeError(AutoWidthError):
 
 class TrainError(AutoWidthError):
     """A training run that cannot start, go on or be read."""
+
+
 class DataError(AutoWidthError):
     """A data set that is missing, damaged or not what it should be."""
 

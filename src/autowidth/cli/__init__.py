@@ -9,17 +9,19 @@ import traceback
 from collections.abc import Sequence
 
 import autowidth
-from autowidth.cli import bench, inspect
+from autowidth.cli import bench, compact, inspect, report, train, verify
 from autowidth.errors import AutoWidthError
 
-_COMMANDS = (inspect, bench)
+_COMMANDS = (inspect, train, report, compact, verify, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. 0: done; 2: it could not be, and one line on stderr says why."""
     args = _parser().parse_args(argv)
     try:
-        print(args.run(args))
+        text = args.run(args)
+        if text:  # of several processes only the first has something to say
+            print(text)
         sys.stdout.flush()  # here, where a reader that has gone is noticed
     except AutoWidthError as error:
         if args.traceback:
@@ -38,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="autowidth",
-        description="Finds every width of a PyTorch network, and cuts it exactly.",
+        description="Trains a PyTorch network to the widths that it needs, and cuts it exactly.",
         epilog="autowidth COMMAND --help shows examples.",
     )
     parser.add_argument("--version", action="version", version=f"autowidth {autowidth.__version__}")

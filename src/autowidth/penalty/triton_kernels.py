@@ -7,91 +7,11 @@
 A tile of the tables is (sheet, first position, first entry, last entry, slot); a sheet is (address, positions, inner,
 entries, owners, kind + 4 * root + 8 * flat). `PARAMETER` is the type of the entries, `WIDE` the type that is calculated
 in. Flat sheets, whose positions lie one after another on addresses that are multiples of 16 bytes, are read and written
-in words of 16 bytes; the compiler has to be told what it may rely on.
+in words of 16 bytes: the compiler does so where addresses and sizes are visibly multiples.
 """
 
 import triton
 import triton.language as tl
-
-
-@triton.jit
-def _address(sheets, sheet, PARAMETER: tl.constexpr):
-    return tl.load(sheets + 6 * sheet).to(tl.pointer_type(PARAMETER))
-
-
-@triton.jit
-def _soft(x, bound):
-    """Entries beyond the bound, nearer to zero by it; the others zero."""
-    return x - tl.minimum(tl.maximum(x, -bound), bound)
-
-
-@triton.jit
-def _offsets(place, entry, positions, inner, FLAT: tl.constexpr):
-    """Where an entry of a position lies: [outer, positions, inner], or [positions, inner] where it is flat."""
-    if FLAT:
-        return place.to(tl.int64) * tl.multiple_of(inner, 4) + entry
-    else:
-        outer = entry // inner
-        return (outer.to(tl.int64) * positions + place) * inner + (entry - outer * inner)
-
-
-@triton.jit
-def _aligned(base, first, last, FLAT: tl.constexpr):
-    """The same numbers, with what is known about them in a flat sheet."""
-    if FLAT:
-        return tl.multiple_of(base, 16), tl.multiple_of(first, 4), tl.multiple_of(last, 4)
-    else:
-        return base, first, last
-
-
-@triton.jit
-def _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots,
-              WIDE: tl.constexpr, SOFT: tl.constexpr, FLAT: tl.constexpr,
-              HIGH: tl.constexpr, LONG: tl.constexpr):  # fmt: skip
-    """One number for each of HIGH positions."""
-    base, first, last = _aligned(base, first, last, FLAT)
-    row = place + tl.arange(0, HIGH)
-    there = row < positions
-    if SOFT:
-        bound = tl.load(bounds + tl.load(owner + row, mask=there, other=0), mask=there, other=0.0)[:, None]
-    total = tl.zeros((HIGH, LONG), dtype=WIDE)
-    for start in range(first, last, LONG):
-        entry = start + tl.arange(0, LONG)
-        inside = there[:, None] & (entry < last)[None, :]
-        where = base + _offsets(row[:, None], entry[None, :], positions, inner, FLAT)
-        x = tl.load(where, mask=inside, other=0.0).to(WIDE)
-        if SOFT:
-            x = _soft(x, bound)
-        if kind % 8 == 0:
-            total += x * x
-        else:
-            divisor = tl.where(kind % 8 >= 4, tl.sqrt(x), x) + epsilon
-            total += tl.where(inside, divisor, 0.0)
-    tl.store(slots + tl.arange(0, HIGH), tl.sum(total, axis=1), mask=there)
-
-
-@triton.jit
-def sums(sheets, epsilons, tiles, owners, bounds, slots, PARAMETER: tl.constexpr, WIDE: tl.constexpr,
-         SOFT: tl.constexpr, TALL: tl.constexpr, LONG: tl.constexpr,
-         BROAD: tl.constexpr, SHORT: tl.constexpr, TOGETHER: tl.constexpr):  # fmt: skip
-    """Entries to slots: one program for each tile."""
-    tile = tiles + 5 * tl.program_id(0)
-    sheet, place = tl.load(tile), tl.load(tile + 1)
-    first, last, slot = tl.load(tile + 2), tl.load(tile + 3), tl.load(tile + 4)
-    positions, inner = tl.load(sheets + 6 * sheet + 1), tl.load(sheets + 6 * sheet + 2).to(tl.int32)
-    owner, kind = owners + tl.load(sheets + 6 * sheet + 4), tl.load(sheets + 6 * sheet + 5)
-    if SOFT:
-        last = tl.where(kind % 8 == 0, last, first)  # divisors have been summed before
-    base, epsilon = _address(sheets, sheet, PARAMETER), tl.load(epsilons + sheet)
-    if kind >= 8:
-        _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
-                  WIDE, SOFT, True, TALL, LONG)  # fmt: skip
-    elif inner >= TOGETHER:
-        _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
-                  WIDE, SOFT, False, TALL, LONG)  # fmt: skip
-    else:
-        _sum_tile(base, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
-                  WIDE, SOFT, False, BROAD, SHORT)  # fmt: skip
 
 
 @triton.jit
@@ -109,6 +29,88 @@ def _root(x, WIDE: tl.constexpr):
         return tl.sqrt_rn(x)
     else:
         return tl.sqrt(x)
+
+
+@triton.jit
+def _soft(x, bound):
+    """Entries beyond the bound, nearer to zero by it; the others zero."""
+    return x - tl.minimum(tl.maximum(x, -bound), bound)
+
+
+@triton.jit
+def _offsets(place, entry, positions, inner, FLAT: tl.constexpr):
+    """Where an entry of a position lies: [outer, positions, inner], or [positions, inner] where it is flat."""
+    if FLAT:
+        return place.to(tl.int64) * (inner // 4 * 4) + entry
+    else:
+        outer = entry // inner
+        return (outer.to(tl.int64) * positions + place) * inner + (entry - outer * inner)
+
+
+@triton.jit
+def _begin(address, PARAMETER: tl.constexpr, FLAT: tl.constexpr):
+    """The first entry of a sheet."""
+    if FLAT:
+        address = address // 16 * 16
+    return address.to(tl.pointer_type(PARAMETER))
+
+
+@triton.jit
+def _whole(number, FLAT: tl.constexpr):
+    """The same number; where it is flat, one that is visibly a multiple of four."""
+    if FLAT:
+        number = number // 4 * 4
+    return number
+
+
+@triton.jit
+def _sum_tile(address, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots,
+              PARAMETER: tl.constexpr, WIDE: tl.constexpr, SOFT: tl.constexpr, FLAT: tl.constexpr,
+              HIGH: tl.constexpr, LONG: tl.constexpr):  # fmt: skip
+    """One number for each of HIGH positions."""
+    base, first, last = _begin(address, PARAMETER, FLAT), _whole(first, FLAT), _whole(last, FLAT)
+    row = place + tl.arange(0, HIGH)
+    there = row < positions
+    if SOFT:
+        bound = tl.load(bounds + tl.load(owner + row, mask=there, other=0), mask=there, other=0.0)[:, None]
+    total = tl.zeros((HIGH, LONG), dtype=WIDE)
+    for start in range(first, last, LONG):
+        entry = start + tl.arange(0, LONG)
+        inside = there[:, None] & (entry < last)[None, :]
+        where = base + _offsets(row[:, None], entry[None, :], positions, inner, FLAT)
+        x = tl.load(where, mask=inside, other=0.0).to(WIDE)
+        if SOFT:
+            x = _soft(x, bound)
+        if kind % 8 == 0:
+            total += x * x
+        else:
+            divisor = tl.where(kind % 8 >= 4, _root(x, WIDE), x) + epsilon
+            total += tl.where(inside, divisor, 0.0)
+    tl.store(slots + tl.arange(0, HIGH), tl.sum(total, axis=1), mask=there)
+
+
+@triton.jit
+def sums(sheets, epsilons, tiles, owners, bounds, slots, PARAMETER: tl.constexpr, WIDE: tl.constexpr,
+         SOFT: tl.constexpr, TALL: tl.constexpr, LONG: tl.constexpr,
+         BROAD: tl.constexpr, SHORT: tl.constexpr, TOGETHER: tl.constexpr):  # fmt: skip
+    """Entries to slots: one program for each tile."""
+    tile = tiles + 5 * tl.program_id(0)
+    sheet, place = tl.load(tile), tl.load(tile + 1)
+    first, last, slot = tl.load(tile + 2), tl.load(tile + 3), tl.load(tile + 4)
+    positions, inner = tl.load(sheets + 6 * sheet + 1), tl.load(sheets + 6 * sheet + 2).to(tl.int32)
+    owner, kind = owners + tl.load(sheets + 6 * sheet + 4), tl.load(sheets + 6 * sheet + 5)
+    if SOFT:
+        last = tl.where(kind % 8 == 0, last, first)  # divisors have been summed before
+    address, epsilon = tl.load(sheets + 6 * sheet), tl.load(epsilons + sheet)
+    if kind >= 8:
+        _sum_tile(address, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
+                  PARAMETER, WIDE, SOFT, True, TALL, LONG)  # fmt: skip
+    elif inner >= TOGETHER:
+        _sum_tile(address, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
+                  PARAMETER, WIDE, SOFT, False, TALL, LONG)  # fmt: skip
+    else:
+        _sum_tile(address, owner, bounds, place, first, last, positions, inner, kind, epsilon, slots + slot,
+                  PARAMETER, WIDE, SOFT, False, BROAD, SHORT)  # fmt: skip
 
 
 @triton.jit
@@ -215,10 +217,10 @@ def units(slots, begin, index, plain, total, amounts, firsts, guarded, raws, sca
 
 
 @triton.jit
-def _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
+def _write_tile(address, owner, factors, bounds, states, place, first, last, positions, inner, kind,
                 PARAMETER: tl.constexpr, WIDE: tl.constexpr, THRESHOLDS: tl.constexpr, FLAT: tl.constexpr,
                 HIGH: tl.constexpr, LONG: tl.constexpr):  # fmt: skip
-    base, first, last = _aligned(base, first, last, FLAT)
+    base, first, last = _begin(address, PARAMETER, FLAT), _whole(first, FLAT), _whole(last, FLAT)
     row = place + tl.arange(0, HIGH)
     there = row < positions
     unit = tl.load(owner + row, mask=there, other=0)
@@ -254,13 +256,13 @@ def write(sheets, tiles, owners, factors, bounds, states, PARAMETER: tl.constexp
     first, last = tl.load(tile + 2), tl.load(tile + 3)
     positions, inner = tl.load(sheets + 6 * sheet + 1), tl.load(sheets + 6 * sheet + 2).to(tl.int32)
     owner, kind = owners + tl.load(sheets + 6 * sheet + 4), tl.load(sheets + 6 * sheet + 5)
-    base = _address(sheets, sheet, PARAMETER)
+    address = tl.load(sheets + 6 * sheet)
     if kind >= 8:
-        _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
+        _write_tile(address, owner, factors, bounds, states, place, first, last, positions, inner, kind,
                     PARAMETER, WIDE, THRESHOLDS, True, TALL, LONG)  # fmt: skip
     elif inner >= TOGETHER:
-        _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
+        _write_tile(address, owner, factors, bounds, states, place, first, last, positions, inner, kind,
                     PARAMETER, WIDE, THRESHOLDS, False, TALL, LONG)  # fmt: skip
     else:
-        _write_tile(base, owner, factors, bounds, states, place, first, last, positions, inner, kind,
+        _write_tile(address, owner, factors, bounds, states, place, first, last, positions, inner, kind,
                     PARAMETER, WIDE, THRESHOLDS, False, BROAD, SHORT)  # fmt: skip

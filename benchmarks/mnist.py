@@ -2,12 +2,12 @@
 
     python benchmarks/mnist.py sweep --out DIR --minutes 7 --workers 8    many settings, each judged on validation data
     python benchmarks/mnist.py best --out DIR                             the best of them
-    python benchmarks/mnist.py final --from DIR/NAME.json --out FINAL     these settings, three seeds, all training data
+    python benchmarks/mnist.py final --from DIR --out FINAL               the best, three seeds, all training data
     python benchmarks/mnist.py table --out FINAL                          write results/mnist.md
 
 The data are looked for where AUTOWIDTH_DATA says, else in ../shared/data. One run:
 
-    every epoch a proximal step after each optimizer step, at a constant rate, until the network would have no more
+    a proximal step after each optimizer step, at a constant rate, until the network would have no more
     than `budget` parameters ──> remove(), shrink_() ──> the smaller network trains on, free of any penalty, while the
     rate falls to zero over the epochs that are left ──> last epoch, one measurement
 
@@ -27,6 +27,7 @@ import hashlib
 import json
 import os
 import platform
+import random
 import subprocess
 import sys
 import time
@@ -37,6 +38,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cache
+from itertools import product
 from math import cos, pi
 from pathlib import Path
 from statistics import mean, stdev
@@ -53,6 +55,7 @@ from autowidth.nets import lenet5, lenet_300_100
 ROOT = Path(__file__).resolve().parent
 TABLE = ROOT / "results" / "mnist.md"
 VALIDATION = 10_000
+LOOK = 20  # steps between two looks at the widths
 Net = Literal["300-100", "lenet5"]
 Course = Generator[None, None, dict[str, Any]]
 
@@ -93,11 +96,11 @@ class Settings:
     group: Literal["auto", "incoming", "outgoing", "both"] = "auto"
     weight: Literal["size", "parameters"] = "size"
     budget: int = 0  # parameters at which the penalty ends
-    epochs: int = 100
-    select: int = 40
-    batch: int = 250
+    epochs: int = 60
+    select: int = 30
+    batch: int = 500
     optimizer: Literal["adam", "sgd"] = "adam"
-    rate: float = 2e-3
+    rate: float = 3e-3
     again: float = 1.0  # the rate after the selection, relative to the one before
     decay: float = 0.0
     shift: float = 1.0  # pixels
@@ -120,24 +123,17 @@ class Settings:
 
 
 def candidates() -> list[Settings]:
-    """What a sweep tries, in an order in which any beginning of it covers every setting."""
-    tried = [*map(_mlp, *zip(*MLP_STRENGTHS)), *map(_conv, *zip(*CONV_STRENGTHS))]
-    variants: tuple[Mapping[str, Any], ...] = (
-        {},
-        {"epochs": 200, "select": 60},
-        {"penalty": "mcp", "knot": 2.0},
-        {"rate": 4e-3},
-        {"shift": 0.5, "turn": 4.0, "scale": 0.04, "elastic": 0.25},
-        {"batch": 100, "rate": 1e-3},
-        {"weight": "parameters"},
-        {"optimizer": "sgd", "rate": 0.05},
-    )
-    return [replace(settings, **variant) for variant in variants for settings in tried]
-
-
-# Strength of each layer: pixels, first and second hidden layer; and both convolutions and the hidden layer.
-MLP_STRENGTHS = ((10, 10, 5), (20, 10, 5), (10, 20, 5), (10, 10, 10), (5, 10, 5), (20, 20, 10))
-CONV_STRENGTHS = ((10, 10, 10), (5, 10, 10), (5, 10, 20), (3, 5, 10), (10, 20, 20), (5, 5, 20))
+    """What a sweep tries, in an order in which any beginning of it covers most of every setting."""
+    mlps = [_mlp(*strengths) for strengths in product((80, 160, 320), (10, 20, 40), (10, 20))]
+    convs = [_conv(*strengths) for strengths in product((5, 10), (20, 40, 80), (10, 20))]
+    weaker = {"shift": 0.5, "turn": 4.0, "scale": 0.04, "elastic": 0.25}
+    variants: tuple[Mapping[str, Any], ...] = ({}, weaker, {"rate": 6e-3})
+    rng = random.Random(0)
+    listed = []
+    for variant in variants:
+        some = [replace(settings, **variant) for settings in (*mlps, *convs)]
+        listed += rng.sample(some, len(some))
+    return listed
 
 
 def _mlp(pick: float, fc1: float, fc2: float) -> Settings:
@@ -297,19 +293,21 @@ def course(settings: Settings, seed: int, device: torch.device, final: bool, gra
 
     path = []  # the widths after every epoch of selection
     take = captured(step, draws, graphs)
-    for _ in range(settings.select):
-        batches.shuffle()
-        for _ in range(batches.steps):
-            take()
-            yield
-        path.append(alive(settings.net, model))
-        if parameters_of(settings.net, path[-1]) <= settings.budget:
+    selected = settings.select * batches.steps
+    for number in range(selected):
+        if number % batches.steps == 0:
+            batches.shuffle()
+        take()
+        yield
+        if (number + 1) % LOOK == 0 and parameters_of(settings.net, alive(settings.net, model)) <= settings.budget:
+            selected = number + 1
             break
+        if (number + 1) % batches.steps == 0:
+            path.append(alive(settings.net, model))
     widths.remove()
     widths.shrink_()
-    selected = len(path)
     take = captured(step, draws, graphs)
-    left = (settings.epochs - selected) * batches.steps
+    left = settings.epochs * batches.steps - selected
     for number in range(left):
         if number % batches.steps == 0:
             batches.shuffle()
@@ -326,7 +324,7 @@ def course(settings: Settings, seed: int, device: torch.device, final: bool, gra
         "parameters": sum(p.numel() for p in small.parameters()),
         "error": error(small, x_test, y_test),
         "train_error": error(small, x, y),
-        "selected": selected,
+        "selected": selected / batches.steps,
         "path": path,
         "seconds": round(time.perf_counter() - start, 1),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, 1 core",
@@ -403,8 +401,9 @@ class Job:
 
 
 def jobs(arguments: argparse.Namespace) -> list[Job]:
-    if arguments.command == "final" or arguments.chosen:
-        chosen = [load(json.loads(Path(file).read_text())["settings"]) for file in arguments.chosen]
+    if arguments.command == "final":
+        chosen = [load(ranked(arguments.swept, net)[0]["settings"]) for net in BUDGETS]
+        chosen = [replace(settings, epochs=arguments.epochs or settings.epochs) for settings in chosen]
         return [Job(settings, seed, True) for settings in chosen for seed in arguments.seeds]
     listed = [s for s in candidates() if arguments.net in (None, s.net)]
     if arguments.tiny:
@@ -470,7 +469,7 @@ def line(r: Mapping[str, Any]) -> str:
     units = "-".join(map(str, ordered(s.net, r["widths"])))
     return (
         f"{s.name}-{r['seed']}  {units}  {r['parameters']:,} parameters  {what} "
-        f"{r['error']:.2f} %  train {r['train_error']:.2f} %  selected {r['selected']}  {r['seconds']:.0f} s  {odd}"
+        f"{r['error']:.2f} %  train {r['train_error']:.2f} %  selected {r['selected']:.1f}  {r['seconds']:.0f} s  {odd}"
     )
 
 
@@ -496,13 +495,10 @@ def results(out: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
 
 
-def best(out: Path) -> None:
+def ranked(out: Path, net: Net) -> list[dict[str, Any]]:
     """All runs of a sweep: those within the budget first, by their validation error."""
-    found = [r for r in results(out) if not r["final"]]
-    for net, budget in BUDGETS.items():
-        mine = [r for r in found if r["settings"]["net"] == net]
-        for r in sorted(mine, key=lambda r: (r["parameters"] > budget, r["error"])):
-            print(line(r))
+    mine = [r for r in results(out) if not r["final"] and r["settings"]["net"] == net]
+    return sorted(mine, key=lambda r: (r["parameters"] > BUDGETS[net], r["error"]))
 
 
 def table(out: Path) -> None:
@@ -554,14 +550,16 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1, help="runs in turns in each of them, each on its own stream")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 for a sweep, 0 1 2 for final runs")
     parser.add_argument("--net", choices=list(BUDGETS), help="one of the two only")
-    parser.add_argument("--from", dest="chosen", nargs="+", default=[], help="results whose settings are to be used")
+    parser.add_argument("--from", dest="swept", type=Path, help="final: the folder of the sweep, whose best is taken")
+    parser.add_argument("--epochs", type=int, help="final: train on for longer than the sweep did")
     parser.add_argument("--graphs", action="store_true", help="take each step as a CUDA graph")
     parser.add_argument("--tiny", action="store_true", help="two epochs each: does it all run?")
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)  # given to workers
     arguments = parser.parse_args()
     arguments.seeds = arguments.seeds or ([0, 1, 2] if arguments.command == "final" else [0])
     if arguments.command == "best":
-        best(arguments.out)
+        for net in BUDGETS:
+            print("\n".join(map(line, ranked(arguments.out, net))))
     elif arguments.command == "table":
         table(arguments.out)
     elif arguments.until is None:

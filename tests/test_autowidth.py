@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
 import autowidth as aw
 from learning import Residual, bits, convnet, heard, mlp, problem, same_bits, sgd, steered, train, widths_of
@@ -302,3 +304,70 @@ def test_a_step_with_a_closure_is_a_step() -> None:
     for _ in range(100):
         optimizer.step(closure)
     assert same_bits(bits(model), bits(expected))
+
+
+# ---- a penalty that begins later, and ends earlier -------------------------------------------------------------------
+
+
+def test_a_penalty_acts_between_start_and_stop_alone():
+    x, y = problem()
+    model, plain = mlp(), mlp()
+    optimizer, other = SGD(model.parameters(), lr=0.1), SGD(plain.parameters(), lr=0.1)
+    penalty = aw.GroupLasso(lam=0.3)
+    widths = aw.AutoWidth(model, optimizer, x[:2], penalty=penalty, start=5, stop=9, total_steps=20)
+    same = []
+    for _ in range(20):
+        for net, steps in ((model, optimizer), (plain, other)):
+            net.load_state_dict(plain.state_dict())  # each step from the same weights
+            steps.zero_grad()
+            nn.functional.mse_loss(net(x), y).backward()
+            steps.step()
+        same.append(all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters())))
+    assert same == [True] * 5 + [False] * 4 + [True] * 11
+    assert widths.history.steps == (0, 6, 7, 8, 9)
+
+
+@pytest.mark.parametrize("group", ["incoming", "outgoing"])
+def test_what_is_dead_when_a_penalty_ends_stays_dead_and_the_others_are_free(group):
+    x, y = problem()
+    model = Residual()
+    optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9)
+    settings = {"penalty": aw.GroupLasso({"a": 8, "stem": 1}), "group": group}
+    widths = aw.AutoWidth(model, optimizer, x[:2], stop=150, total_steps=300, **settings)
+    train(model, optimizer, 150, (x, y))
+    before = {axis.axis: axis.now for axis in widths.report().axes}
+    loss = float(nn.functional.mse_loss(model(x), y).detach())
+    train(model, optimizer, 150, (x, y))
+    assert {axis.axis: axis.now for axis in widths.report().axes} == before
+    assert any(axis.now < axis.before for axis in widths.report().axes)
+    assert float(nn.functional.mse_loss(model(x), y).detach()) < loss
+
+
+def test_a_strength_is_counted_over_the_steps_that_are_taken():
+    x, _ = problem()
+    whole, part = (
+        aw.AutoWidth(net := mlp(), SGD(net.parameters(), lr=0.1), x[:2], total_steps=100, **window)
+        for window in ({}, {"start": 20, "stop": 60})
+    )
+    for a, b in zip(whole.report().axes, part.report().axes, strict=True):
+        assert a.strength == pytest.approx(b.strength)
+        assert b.lam == pytest.approx(a.lam * 100 / 40)
+
+
+@pytest.mark.parametrize(
+    ("window", "text"),
+    [
+        ({"start": -1}, "start is -1; it is a whole number of optimizer steps, 0 or more."),
+        ({"stop": 0}, "stop is 0; it is a whole number of optimizer steps, 1 or more."),
+        ({"stop": 200}, "stop=200 is more than total_steps=100: both count optimizer steps."),
+        (
+            {"start": 60, "stop": 60},
+            "there would be no proximal step: none of every=1 lies after start=60 and up to stop=60. All of them count "
+            "optimizer steps.",
+        ),
+    ],
+)
+def test_windows_that_make_no_sense(window, text):
+    model = mlp()
+    with pytest.raises(aw.PenaltyError, match=f"^{re.escape(text)}$"):
+        aw.AutoWidth(model, SGD(model.parameters(), lr=0.1), problem()[0][:2], total_steps=100, **window)

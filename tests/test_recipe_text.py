@@ -26,6 +26,8 @@ FULL = Recipe(
     penalty=aw.SparseGroupLasso({"conv1?": 0.5, "*": 5}, weight="macs", alpha=0.25),
     group="outgoing",
     every="epoch",
+    start=1,
+    stop=2,
     threshold=1e-3,
     augment=Augment(crop=4, flip=True, cutout=8),
     validation=0.1,

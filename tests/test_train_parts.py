@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import autowidth as aw
 import training
 from autowidth.data.dataset import Split, Stream
-from autowidth.learn.schedule import planned_lengths
+from autowidth.learn.schedule import Times, planned_lengths
 from autowidth.train import checkpoint
 from autowidth.train.alive import Alive
 from autowidth.train.augment import shifted, with_holes
@@ -76,7 +76,7 @@ def test_autowidth_counts_over_the_rates_that_are_taken(kind):
     phases = (Phase(1, 0.3), Phase(2, 0.01)) if kind == "phases" else ()
     recipe = training.recipe(optimizer=Optimizer(rate=0.2), schedule=Schedule(kind, phases, 0.5), epochs=3)
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.2)
-    planned = planned_lengths(optimizer, scheduler_of(optimizer, recipe, 10), 30, 1, 1)
+    planned = planned_lengths(optimizer, scheduler_of(optimizer, recipe, 10), Times(30, 1), 1)
     taken = [rate_at(recipe, step, 10) for step in range(30)]
     assert planned[0].total == pytest.approx(sum(taken))
     assert planned[0].longest == pytest.approx(max(taken))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Mapping
-from math import isnan, nan
+from math import nan
 from operator import is_
 from typing import Any
 
@@ -31,14 +31,16 @@ from autowidth.graph.widths import WidthGraph
 from autowidth.learn.choose import Choice, groups_of
 from autowidth.learn.given import check_optimizer, check_settings, inside, lengths_of, warn, warn_of_rates
 from autowidth.learn.history import History, Recorder, Seen
+from autowidth.learn.hold import Zeros, hold_, zeros_of
 from autowidth.learn.optimizers import keeps_of
 from autowidth.learn.resume import check_state, check_widths, cut_as_, penalties_from_data, penalties_to_data
+from autowidth.learn.schedule import Times
 from autowidth.learn.step import Length, NetworkStep
-from autowidth.learn.terms import axis_penalties, unit_norms, warn_about
+from autowidth.learn.terms import axis_penalties, axis_reports, unit_norms, warn_about
 from autowidth.measure.cost import cost
 from autowidth.penalty.groups import AT_LEAST, Group
 from autowidth.penalty.penalties import GroupLasso, Penalty, is_dimension_free
-from autowidth.report.report import AxisReport, Report
+from autowidth.report.report import Report
 from autowidth.tracing import trace
 
 _STEERED: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -52,6 +54,8 @@ class AutoWidth:
     - `scheduler`: the learning-rate schedule, so that a strength is counted over the rates that will come;
       `scheduler_every`: optimizer steps for each `scheduler.step()`, 1 or the number of batches of an epoch.
     - `every`: optimizer steps for each proximal step, 1, or the number of batches of an epoch as in the paper.
+    - `start`: optimizer steps before the penalty begins, for networks that need a while until they learn at all.
+    - `stop`: optimizer steps after which it ends. What is dead stays dead, and the others train on without its pull.
     - `group`: what counts as a unit's group. "auto" is the paper's, all parameters that make the unit, but scale and
       shift where a batch norm follows; "incoming", "outgoing" and "both" are described in `autowidth.learn.choose`.
 
@@ -84,18 +88,20 @@ class AutoWidth:
         penalty: Penalty | None = None,
         group: Choice = "auto",
         every: int = 1,
+        start: int = 0,
+        stop: int | None = None,
         total_steps: int | None = None,
         scheduler: LRScheduler | None = None,
         scheduler_every: int = 1,
     ) -> None:
         self._penalty = GroupLasso() if penalty is None else penalty
-        check_settings(self._penalty, every, total_steps, scheduler_every)
+        check_settings(self._penalty, every, start, stop, total_steps, scheduler_every)
         keeps_of(optimizer)
         self._model, self._optimizer = inside(model), optimizer
         refuse(self._model)
         check_optimizer(self._model, optimizer, optimizer in _STEERED)
         self._choice: Choice = group
-        self._every = int(every)
+        self._every, self._start, self._stop = int(every), int(start), stop
         self._taken = 0  # steps of the optimizer
         self.graph: WidthGraph = trace(self._model, example_inputs, example_kwargs)
         groups = groups_of(self._model, self.graph, group)
@@ -104,8 +110,9 @@ class AutoWidth:
                 f"no axis of this {type(model).__name__} is free, so there is nothing to learn. graph.explain(), with "
                 "graph = autowidth.trace(model, inputs), says what holds each of them."
             )
-        lengths = lengths_of(groups, optimizer, scheduler, total_steps, every, scheduler_every)
         planned = total_steps is not None
+        times = None if total_steps is None else Times(total_steps, every, start, stop)
+        lengths = lengths_of(groups, optimizer, scheduler, times, scheduler_every)
         self._penalties = axis_penalties(self._penalty, groups, self.graph, lengths, planned)
         self._spent = dict.fromkeys(self._penalties, 0.0)
         self._before = {axis.name: axis.size for axis in self.graph.free}
@@ -113,22 +120,36 @@ class AutoWidth:
         self._cost_before = (whole.parameters, whole.macs)
         self._recorder = Recorder({name: groups[name].size for name in self._penalties})
         self._warned: set[str] = set()
+        self._zeros: list[Zeros] | None = None
         self._bind(groups)
         warn_about(list(self._penalties.values()))
         if planned and is_dimension_free(self._penalty):
             warn_of_rates(optimizer, scheduler, lengths)
-        self._handle = optimizer.register_step_post_hook(self._after_step)
+        self._handles = [optimizer.register_step_post_hook(self._after_step)]
+        if stop is not None:
+            self._handles.append(optimizer.register_step_pre_hook(self._before_step))
         _STEERED.add(optimizer)
 
     # ---- while training ------------------------------------------------------------------------------------------
 
     @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._stop is not None and self._taken >= self._stop:
+            self._follow()
+            if self._zeros is None:  # seen before the optimizer can move them
+                self._zeros = zeros_of(self._groups, [unit_norms(group) for group in self._groups])
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._taken += 1
-        if self._taken % self._every:
+        ended = self._stop is not None and self._taken > self._stop
+        if self._taken <= self._start or (self._taken % self._every and not ended):
             return
         self._follow()
         if self._step is None:
+            return
+        if ended:
+            hold_(self._zeros or ())
             return
         now = self._step.now()
         counts = self._step.take(now)
@@ -234,23 +255,11 @@ class AutoWidth:
         self._follow()
         self._notice(self._recorder.arrived())
         plan = make_plan(self._silenced(), self.graph)
-        now = {width.axis: len(width.keep) for width in plan.widths}
-        left = cost(self.graph, plan)
         idle = {self._names[k] for k in self._step.idle} if self._step is not None else set()
-        rows = []
-        for name, before in self._before.items():
-            penalty = self._penalties.get(name)
-            row = AxisReport(name, before, now.get(name, 1))
-            if penalty is not None:
-                known = penalty.norm > 0 and not isnan(self._spent[name])
-                spent = self._spent[name] * penalty.per_length if known else None
-                row = AxisReport(
-                    name, before, now.get(name, 1), penalty.entries, penalty.norm, penalty.lam, penalty.strength, spent,
-                    penalty.bite, "not trained by this optimizer" if name in idle else None,
-                )  # fmt: skip
-            rows.append(row)
+        rows = axis_reports(self._before, plan, self._penalties, self._spent, idle)
+        left = cost(self.graph, plan)
         return Report(
-            type(self._model).__name__, self._taken, tuple(rows), self._cost_before[0], left.parameters,
+            type(self._model).__name__, self._taken, rows, self._cost_before[0], left.parameters,
             self._cost_before[1], left.macs, type(self._penalty).__name__,
         )  # fmt: skip
 
@@ -265,9 +274,10 @@ class AutoWidth:
             >>> widths.remove()
             >>> widths = aw.AutoWidth(model, optimizer, torch.randn(4, 3), penalty=aw.MCP(), total_steps=100)
         """
-        if self._handle.id in self._optimizer._optimizer_step_post_hooks:
-            self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
             _STEERED.discard(self._optimizer)
+        self._handles = []
 
     # ---- saving and resuming -------------------------------------------------------------------------------------
 
@@ -334,7 +344,13 @@ class AutoWidth:
         self._bind(groups_of(self._model, self.graph, self._choice))
 
     def _settings(self) -> dict[str, Any]:
-        return {"penalty": repr(self._penalty), "group": self._choice, "every": self._every}
+        return {
+            "penalty": repr(self._penalty),
+            "group": self._choice,
+            "every": self._every,
+            "start": self._start,
+            "stop": self._stop,
+        }
 
     # ---- inside --------------------------------------------------------------------------------------------------
 
@@ -356,6 +372,7 @@ class AutoWidth:
         self._plan, self._held = vars(self._model).get(PLAN_ATTRIBUTE), _held(self._optimizer)
         self._groups = [group for name, group in groups.items() if name in self._penalties]
         self._names = [group.axis for group in self._groups]
+        self._zeros = None  # what is held at zero after the penalty has ended; found when it is needed
         terms = {name: penalty.terms for name, penalty in self._penalties.items()}
         relative = is_dimension_free(self._penalty)
         self._step = NetworkStep(self._optimizer, self._groups, terms, relative) if self._groups else None

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from autowidth.errors import AutoWidthWarning, OptimizerError, PenaltyError
-from autowidth.learn.schedule import Lengths, planned_lengths, rates_of
+from autowidth.learn.schedule import Lengths, Times, planned_lengths, rates_of
 from autowidth.learn.step import shares_of
 from autowidth.penalty.groups import Group
 from autowidth.penalty.penalties import Penalty, is_dimension_free
@@ -27,7 +27,9 @@ def inside(model: nn.Module) -> nn.Module:
     return found
 
 
-def check_settings(penalty: Penalty, every: int, total_steps: int | None, scheduler_every: int) -> None:
+def check_settings(
+    penalty: Penalty, every: int, start: int, stop: int | None, total_steps: int | None, scheduler_every: int
+) -> None:
     """Refuse settings that make no sense, or do not go together."""
     if not isinstance(penalty, Penalty):
         given = penalty.__name__ if isinstance(penalty, type) else type(penalty).__name__
@@ -36,19 +38,23 @@ def check_settings(penalty: Penalty, every: int, total_steps: int | None, schedu
             f"penalty is the {kind} {given}; make a GroupLasso, SparseGroupLasso, L1 or MCP, such as "
             "autowidth.GroupLasso(strength=5)."
         )
-    for name, value in (("every", every), ("total_steps", total_steps), ("scheduler_every", scheduler_every)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
-            raise PenaltyError(f"{name} is {value!r}; it is a whole number of optimizer steps, 1 or more.")
+    least = {"every": 1, "start": 0, "stop": 1, "total_steps": 1, "scheduler_every": 1}
+    for name, value in zip(least, (every, start, stop, total_steps, scheduler_every), strict=True):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least[name]):
+            raise PenaltyError(f"{name} is {value!r}; it is a whole number of optimizer steps, {least[name]} or more.")
     if total_steps is None and is_dimension_free(penalty):
         raise PenaltyError(
             "a strength is counted over the whole training: say how long it is, total_steps=len(loader) * epochs. Or "
             "give the paper's lambda, penalty=autowidth.GroupLasso(lam=...), which needs no plan."
         )
-    if total_steps is not None and every > total_steps:
+    end = stop if stop is not None else total_steps
+    if end is not None and (end // every) * every <= start:
         raise PenaltyError(
-            f"every={every} is more than total_steps={total_steps}: there would be no proximal step. Both count "
-            "optimizer steps."
+            f"there would be no proximal step: none of every={every} lies after start={start} and up to "
+            f"{'stop' if stop is not None else 'total_steps'}={end}. All of them count optimizer steps."
         )
+    if stop is not None and total_steps is not None and stop > total_steps:
+        raise PenaltyError(f"stop={stop} is more than total_steps={total_steps}: both count optimizer steps.")
 
 
 def check_optimizer(model: nn.Module, optimizer: Optimizer, is_steered: bool) -> None:
@@ -70,15 +76,14 @@ def lengths_of(
     groups: Mapping[str, Group],
     optimizer: Optimizer,
     scheduler: LRScheduler | None,
-    total_steps: int | None,
-    every: int,
+    times: Times | None,
     scheduler_every: int,
 ) -> dict[str, Lengths]:
     """The planned steps of each axis, from those of the parameter groups that its entries are in."""
-    if total_steps is None:
+    if times is None:
         lengths = [Lengths(0.0, rate) for rate in rates_of(optimizer)]
     else:
-        lengths = planned_lengths(optimizer, scheduler, total_steps, every, scheduler_every)
+        lengths = planned_lengths(optimizer, scheduler, times, scheduler_every)
     owner = {id(p): k for k, group in enumerate(optimizer.param_groups) for p in group["params"]}
     everywhere = tuple((k, 1 / len(lengths)) for k in range(len(lengths)))
     found = {}

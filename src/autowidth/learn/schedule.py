@@ -26,15 +26,36 @@ class Lengths:
     longest: float
 
 
-def planned_lengths(
-    optimizer: Optimizer, scheduler: LRScheduler | None, total_steps: int, every: int, scheduler_every: int
-) -> list[Lengths]:
-    """The steps of each parameter group, `total_steps` optimizer steps with a proximal one after each `every`.
+@dataclass(frozen=True)
+class Times:
+    """After which of `total` optimizer steps a proximal step is due."""
 
-    Without a scheduler the rates are taken to stay as they are.
-    """
+    total: int
+    every: int
+    start: int = 0
+    stop: int | None = None
+
+    def due(self, step: int) -> bool:
+        """Is one due after this step, counted from 1?"""
+        return step > self.start and step <= self.last and step % self.every == 0
+
+    @property
+    def last(self) -> int:
+        """The last optimizer step that a proximal step may follow."""
+        return self.total if self.stop is None else self.stop
+
+    @property
+    def count(self) -> int:
+        """How many there are in all."""
+        return max(self.last // self.every - self.start // self.every, 0)
+
+
+def planned_lengths(
+    optimizer: Optimizer, scheduler: LRScheduler | None, times: Times, scheduler_every: int
+) -> list[Lengths]:
+    """The proximal steps of each parameter group. Without a scheduler the rates are taken to stay as they are."""
     if scheduler is None:
-        count = total_steps // every
+        count = times.count
         return [Lengths(rate * count, rate if count else 0.0) for rate in rates_of(optimizer)]
     _check(optimizer, scheduler)
     imitation = _imitation(optimizer, scheduler)
@@ -42,13 +63,13 @@ def planned_lengths(
     longest = list(totals)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a scheduler that is stepped without its optimizer warns; here that is meant
-        for step in range(1, total_steps + 1):
-            if step % every == 0:
+        for step in range(1, times.last + 1):
+            if times.due(step):
                 for k, rate in enumerate(rates_of(imitation.optimizer)):
                     totals[k] += rate
                     longest[k] = max(longest[k], rate)
-            if step % scheduler_every == 0 and step < total_steps:
-                _go_on(imitation, step, total_steps)
+            if step % scheduler_every == 0 and step < times.total:
+                _go_on(imitation, step, times.total)
     return [Lengths(t, m) for t, m in zip(totals, longest, strict=True)]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, isnan
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from autowidth.compact.plan import Plan
 from autowidth.errors import AutoWidthWarning, PenaltyError
 from autowidth.graph.widths import WidthGraph
 from autowidth.learn.schedule import Lengths
@@ -19,6 +20,7 @@ from autowidth.penalty.groups import Group
 from autowidth.penalty.penalties import Penalty, amounts, is_dimension_free
 from autowidth.penalty.prox import Terms
 from autowidth.penalty.strength import LARGEST_BITE, bite, lam_from_strength, strength_from_lam
+from autowidth.report.report import AxisReport
 
 _FRESHLY_DRAWN = 1e-12  # a group of a smaller norm is zero at the start: there is nothing to measure shrinking by
 _ENOUGH = 1 - 1e-9  # a strength of 1, however it was rounded, can just kill
@@ -113,6 +115,34 @@ def _weights(penalty: Penalty, groups: Mapping[str, Group], graph: WidthGraph) -
             "Choose weight='size'."
         )
     return {name: value / mean for name, value in saved.items()}
+
+
+def axis_reports(
+    before: Mapping[str, int],
+    plan: Plan,
+    penalties: Mapping[str, AxisPenalty],
+    spent: Mapping[str, float],
+    idle: Collection[str],
+) -> tuple[AxisReport, ...]:
+    """What there is to say of each axis. `spent`: the length of all its steps so far."""
+    now = {width.axis: len(width.keep) for width in plan.widths}
+    rows = []
+    for name, size in before.items():
+        row, penalty = AxisReport(name, size, now.get(name, 1)), penalties.get(name)
+        if penalty is not None:
+            known = penalty.norm > 0 and not isnan(spent[name])
+            row = replace(
+                row,
+                entries=penalty.entries,
+                norm=penalty.norm,
+                lam=penalty.lam,
+                strength=penalty.strength,
+                spent=spent[name] * penalty.per_length if known else None,
+                bite=penalty.bite,
+                idle="not trained by this optimizer" if name in idle else None,
+            )
+        rows.append(row)
+    return tuple(rows)
 
 
 def warn_about(penalties: Sequence[AxisPenalty]) -> None:

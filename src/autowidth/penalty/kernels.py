@@ -2,7 +2,7 @@
 
     reference    plain operations, group by group: any strides, any mixture of devices and types
     fused        flat tables, a few operations in all: one device, one type, no gaps
-    triton       three kernels in all, on CUDA
+    triton       three kernels in all, on CUDA; only where it is asked for
 
 All give the same numbers, up to the order of sums; the reference is the test of the others.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-import torch
 from torch import Tensor
 
 from autowidth.penalty.fused import Fused
@@ -34,7 +33,7 @@ def engine(groups: Sequence[Group], thresholds: bool, form: Form = "auto") -> En
     """The engine for groups that share no entry. `thresholds`: does the penalty have an l1 part?"""
     if form == "reference" or (form == "auto" and not _is_uniform(groups)):
         return Reference(groups)
-    if form == "triton" or (form == "auto" and _has_triton(groups)):
+    if form == "triton":
         from autowidth.penalty.triton_engine import Kernels
 
         return Kernels(groups, thresholds)
@@ -45,14 +44,3 @@ def _is_uniform(groups: Sequence[Group]) -> bool:
     tensors = [part.tensor for group in groups for part in group.parts]
     one = len({(t.device, t.dtype, type(t).__torch_dispatch__) for t in tensors}) == 1
     return one and all(dense(p.tensor, p.dim) is not None for g in groups for p in g.parts)
-
-
-def _has_triton(groups: Sequence[Group]) -> bool:
-    first = groups[0].parts[0].tensor
-    if first.device.type != "cuda" or first.dtype == torch.float64:
-        return False
-    try:
-        import triton  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return False
-    return triton is not None

@@ -86,7 +86,8 @@ class Recipe:
     - `steps`: batches in an epoch; None is the whole training part once.
     - `validation`: share of the training part that is held out, measured after every epoch, and never trained on.
     - `penalty`: None trains the plain network. `every`: proximal steps after each optimizer step, or once an epoch as
-      in the paper. `threshold`: after the last epoch smaller parameters are set to zero: the cut of the l1 baseline.
+      in the paper. `start`, `stop`: epochs before it begins, and after which it ends; what is dead then stays dead.
+    - `threshold`: after the last epoch smaller parameters are set to zero: the cut of the l1 baseline.
     - `precision`: of the forward pass; parameters are float32. `step`: taken as it is, compiled, as one CUDA graph, or
       both.
     """
@@ -104,6 +105,8 @@ class Recipe:
     penalty: Penalty | None = None
     group: Choice = "auto"
     every: Literal["step", "epoch"] = "step"
+    start: int = 0
+    stop: int | None = None
     threshold: float = 0.0
     augment: Augment = field(default_factory=Augment)
     smoothing: float = 0.0

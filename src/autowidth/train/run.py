@@ -208,6 +208,9 @@ def _steps(loop: _Loop, epoch: int) -> Sums:
         step = epoch * setup.steps + k
         if loop.rates.set_(step) and captured:
             loop.stepper.forget()  # weight decay is a number in the recording
+        if captured and k == 0 and setup.widths is not None and epoch in (setup.recipe.start, setup.recipe.stop):
+            _count_(setup, step)
+            loop.stepper.forget()  # the penalty begins, or ends
         last = setup.widths is not None and setup.recipe.every == "epoch" and k == setup.steps - 1
         if captured and last:  # the one step with a proximal step: not the one that was recorded
             _count_(setup, step)

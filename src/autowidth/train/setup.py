@@ -81,6 +81,8 @@ def set_up(recipe: Recipe, data: Data, team: Team) -> Setup:
             penalty=recipe.penalty,
             group=recipe.group,
             every=1 if recipe.every == "step" else steps,
+            start=recipe.start * steps,
+            stop=None if recipe.stop is None else recipe.stop * steps,
             total_steps=steps * recipe.epochs,
             scheduler=scheduler_of(optimizer, recipe, steps),
         )

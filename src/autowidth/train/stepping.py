@@ -121,8 +121,8 @@ class Stepper:
             self._graph.replay()
 
     def forget(self) -> None:
-        """Record anew: something that is part of the recording has changed."""
-        self._graph = None
+        """Record anew, after one step taken plainly: something that is part of the recording has changed."""
+        self._graph, self._warm = None, min(self._warm, WARM_UPS - 1)
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         """The step as a graph; recording runs nothing."""

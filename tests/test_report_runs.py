@@ -10,8 +10,10 @@ from statistics import stdev
 
 import pytest
 
+import training
 from autowidth.cli import report as command
 from autowidth.errors import StoreError, TrainError
+from autowidth.penalty.penalties import GroupLasso
 from autowidth.report.markdown import to_markdown
 from autowidth.report.runs import report_runs
 from autowidth.report.runs_json import from_json, to_json
@@ -19,6 +21,8 @@ from autowidth.report.tables import layer_tables, recipes_table, results_table, 
 from autowidth.report.text import to_text
 from autowidth.report.words import clean, headline, leader, short
 from autowidth.train.folder import open_run
+from autowidth.train.recipe import Augment, From, Net
+from autowidth.train.run import train
 from runs_made import LAYERS, make_run
 
 HOSTILE = "a|b <img src=x onerror=1> $x_1$ & \"c\" 'd' \\ `e` *f*"
@@ -336,3 +340,21 @@ def test_a_file_that_cannot_be_written(tmp_path, pair):
     assert str(caught.value) == (
         f"{target} cannot be written: No such file or directory. Name a file in a folder that is there."
     )
+
+
+def test_report_times_both_networks_once(tmp_path, monkeypatch):
+    recipe = training.recipe(
+        net=Net("mlp", {"features": 5, "targets": 1, "widths": (16, 8)}), data=From("line"), task="regression",
+        epochs=1, augment=Augment(), smoothing=0.0, penalty=GroupLasso(strength=1.1),
+    )  # fmt: skip
+    train(recipe, tmp_path / "run", data=training.numbers(), quiet=True)
+    args = argparse.Namespace(runs=[tmp_path / "run"], baseline=None, html=None, markdown=None, json=None, latency=True)
+    text = command.run(args)
+    times = json.loads((tmp_path / "run" / "latency.json").read_text())
+    assert list(times["cpu"]["batches"]) == ["1", "2", "8", "16"]
+    assert all(
+        row["repeats"] >= 50 and row["full_ms"] > 0 < row["compact_ms"] for row in times["cpu"]["batches"].values()
+    )
+    assert "speed-up" in text.lower()
+    monkeypatch.setattr("autowidth.train.latency.time_run", lambda folder: pytest.fail("measured twice"))
+    assert command.run(args) == text

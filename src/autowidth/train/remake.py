@@ -47,7 +47,7 @@ class Remade:
 
 def compact_run(folder: Path, inputs: Sequence[str] = ()) -> Remade:
     """Write the compact file of a run again, from the weights of its trained network."""
-    model, example = _trained(folder, inputs)
+    model, example = trained_network(folder, inputs)
     return _write(model, example, folder / COMPACT)
 
 
@@ -61,7 +61,7 @@ def compact_weights(name: str, inputs: Sequence[str], weights: Path, out: Path) 
 
 def verify_run(folder: Path, inputs: Sequence[str] = ()) -> Verification:
     """Compare the trained network of a run with its compact one."""
-    model, example = _trained(folder, inputs)
+    model, example = trained_network(folder, inputs)
     return _compare(model, folder / COMPACT, example)
 
 
@@ -76,7 +76,7 @@ def verify_files(name: str, inputs: Sequence[str], full: Path, small: Path) -> V
 # ---- inside ----------------------------------------------------------------------------------------------------------
 
 
-def _trained(folder: Path, inputs: Sequence[str]) -> tuple[nn.Module, ExampleInputs]:
+def trained_network(folder: Path, inputs: Sequence[str] = ()) -> tuple[nn.Module, ExampleInputs]:
     """The trained network of a run at full width, and inputs of the form that it takes."""
     recipe = recipe_from_data(open_run(folder).recipe)
     file = folder / MODEL

@@ -1,5 +1,6 @@
 # Every target does its own set-up: a virtual environment in .venv, with the versions of constraints.txt.
-#   make test   the fast suite, under 3 minutes on 2 cores      make demo   a network loses its dead neurons
+#   make test   the fast suite, under 3 minutes on 2 cores      make demo   a network learns its widths, from drawing
+#                                                                           its data to a report
 #   make slow   the rest: the model zoos                        make lint   ruff and mypy
 PYTHON ?= python3
 VENV ?= .venv
@@ -27,8 +28,13 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+demo: export OMP_NUM_THREADS = 2
 demo: $(STAMP)
-	$(BIN)/python examples/demo.py
+	$(BIN)/autowidth train demo-baseline
+	$(BIN)/autowidth train demo
+	$(BIN)/autowidth report runs/demo --baseline runs/demo-baseline --html runs/demo/report.html
+	$(BIN)/autowidth report runs/demo --baseline runs/demo-baseline
+	$(BIN)/autowidth verify runs/demo
 
 setup: $(STAMP)
 

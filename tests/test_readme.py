@@ -52,8 +52,8 @@ def test_command_lines_run(words, capsys):
     assert TELLS[words[0]] in capsys.readouterr().out
 
 
-def test_the_demo_runs(tmp_path, capsys):
-    runpy.run_path(str(ROOT / "examples" / "demo.py"))["main"](tmp_path)
+def test_the_example_runs(tmp_path, capsys):
+    runpy.run_path(str(ROOT / "examples" / "cut.py"))["main"](tmp_path)
     assert "equal bits" in capsys.readouterr().out
     assert (tmp_path / "compact.safetensors").exists()
 

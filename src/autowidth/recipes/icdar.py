@@ -53,6 +53,7 @@ def penalised(kind: str, literal: bool = False) -> Recipe:
         about=f"Dec_3 on characters, {_KINDS[kind]}{ending}",
         penalty=penalty(kind, by_layer(FIRST_OF_DEC3, amounts), literal),
         every="epoch" if literal else "step",
+        start=0 if literal else 1,  # the first epoch, at ten times the rate, would spend most of it before Dec_3 learns
     )
 
 

@@ -1,8 +1,8 @@
 """A network loses its dead units and proves that nothing changed.
 
-    make demo
+    python examples/cut.py
 
-Everything is done in float64, so that a difference would be seen, and written to runs/demo.
+Everything is done in float64, so that a difference would be seen, and written to runs/cut.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import autowidth as aw
 
 SHARE = 0.4  # of the units of every free axis
-RUNS = Path(__file__).resolve().parents[1] / "runs" / "demo"
+RUNS = Path(__file__).resolve().parents[1] / "runs" / "cut"
 
 
 class Block(nn.Module):

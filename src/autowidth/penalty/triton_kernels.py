@@ -115,14 +115,17 @@ def sums(sheets, epsilons, tiles, owners, bounds, slots, PARAMETER: tl.constexpr
 
 @triton.jit
 def _gather(slots, begin, index, unit, there, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum over the slots of each unit, eight of them at a time: each time waits for memory twice."""
+    """The sum over the slots of each unit; eight loads are on their way at a time.
+
+    A sum over an axis inside of a loop will not do: Triton 3.6 mixes rows there where a thread holds several.
+    """
     at, end = tl.load(begin + unit, mask=there, other=0), tl.load(begin + unit + 1, mask=there, other=0)
     total = tl.zeros((BLOCK,), dtype=WIDE)
     for k in range(0, tl.max(end - at, axis=0), 8):
-        slot = at[:, None] + (k + tl.arange(0, 8))[None, :]
-        more = slot < end[:, None]
-        place = tl.load(index + slot, mask=more, other=0)
-        total += tl.sum(tl.load(slots + place, mask=more, other=0.0), axis=1)
+        for j in tl.static_range(8):
+            more = at + k + j < end
+            place = tl.load(index + at + k + j, mask=more, other=0)
+            total += tl.load(slots + place, mask=more, other=0.0)
     return total
 
 

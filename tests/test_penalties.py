@@ -367,6 +367,15 @@ def test_a_strength_that_kills_nothing_is_warned_of_in_words() -> None:
     ]
 
 
+def test_under_an_adaptive_optimizer_less_is_enough() -> None:
+    found = list(penalties_of(chain(3, 8, 8, 2), aw.GroupLasso({"0": 0.2, "2": 0.05})).values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_about(found, reach=10.0)
+    with pytest.warns(aw.AutoWidthWarning, match="cannot kill anything"):
+        warn_about(found, reach=4.0)
+
+
 @pytest.mark.parametrize("strength", [1.0, 5.0, {"0": 0.5, "2": 2.0}, 0.0])
 def test_a_sound_penalty_is_not_warned_of(strength: float | dict[str, float]) -> None:
     with warnings.catch_warnings():

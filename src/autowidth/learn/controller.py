@@ -38,7 +38,7 @@ from autowidth.learn.schedule import Times
 from autowidth.learn.step import Length, NetworkStep
 from autowidth.learn.terms import axis_penalties, axis_reports, unit_norms, warn_about
 from autowidth.measure.cost import cost
-from autowidth.penalty.groups import AT_LEAST, Group
+from autowidth.penalty.groups import AT_LEAST, LARGEST_RATIO, Group
 from autowidth.penalty.penalties import GroupLasso, Penalty, is_dimension_free
 from autowidth.report.report import Report
 from autowidth.tracing import trace
@@ -96,7 +96,7 @@ class AutoWidth:
     ) -> None:
         self._penalty = GroupLasso() if penalty is None else penalty
         check_settings(self._penalty, every, start, stop, total_steps, scheduler_every)
-        keeps_of(optimizer)
+        keeps = keeps_of(optimizer)
         self._model, self._optimizer = inside(model), optimizer
         refuse(self._model)
         check_optimizer(self._model, optimizer, optimizer in _STEERED)
@@ -122,7 +122,8 @@ class AutoWidth:
         self._warned: set[str] = set()
         self._zeros: list[Zeros] | None = None
         self._bind(groups)
-        warn_about(list(self._penalties.values()))
+        adaptive = keeps.adaptive and is_dimension_free(self._penalty)
+        warn_about(list(self._penalties.values()), LARGEST_RATIO if adaptive else 1.0)
         if planned and is_dimension_free(self._penalty):
             warn_of_rates(optimizer, scheduler, lengths)
         self._handles = [optimizer.register_step_post_hook(self._after_step)]

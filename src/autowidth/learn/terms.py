@@ -145,8 +145,11 @@ def axis_reports(
     return tuple(rows)
 
 
-def warn_about(penalties: Sequence[AxisPenalty]) -> None:
-    """Say what this penalty will do, where it is not what anybody wants."""
+def warn_about(penalties: Sequence[AxisPenalty], reach: float = 1.0) -> None:
+    """Say what this penalty will do, where it is not what anybody wants.
+
+    `reach`: how many times longer than usual the steps of some units may be, under an adaptive optimizer.
+    """
     hardest = max(penalties, key=lambda p: p.bite, default=None)
     if hardest is not None and hardest.bite > LARGEST_BITE:
         fraction = f"{hardest.bite:.2g}" if isfinite(hardest.bite) else "infinitely many"
@@ -155,8 +158,9 @@ def warn_about(penalties: Sequence[AxisPenalty]) -> None:
             f"{LARGEST_BITE} is sound): units that the loss needs will die before their gradient can answer. Take "
             "weaker steps more often (every=1), or lower the penalty or the learning rate."
         )
-    weak = [p for p in penalties if p.strength is not None and 0 < p.strength < _ENOUGH]
-    if weak and all(p.strength is None or p.strength < _ENOUGH for p in penalties):
+    enough = _ENOUGH / reach
+    weak = [p for p in penalties if p.strength is not None and 0 < p.strength < enough]
+    if weak and all(p.strength is None or p.strength < enough for p in penalties):
         strongest = max(weak, key=lambda p: p.strength or 0.0)
         _warn(
             f"this penalty cannot kill anything by itself: over the planned steps it could shrink a usual unit of "

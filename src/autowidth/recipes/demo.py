@@ -20,7 +20,7 @@ def baseline() -> Recipe:
     return Recipe(
         name="demo-baseline",
         about="the network of the demo as it is, on drawn characters",
-        net=Net("dec3", {"widths": (16, 16, 64, 64, 128, 128)}),
+        net=Net("dec3", {"widths": (24, 24, 96, 96, 192, 192)}),
         data=From("characters", {"train": 20_000}),
         epochs=12,
         batch=128,
@@ -30,12 +30,17 @@ def baseline() -> Recipe:
 
 
 def demo() -> Recipe:
-    """The same with group sparsity."""
+    """The same with group sparsity, from the third epoch, when it has begun to learn, to the fourth.
+
+    Chosen on validation data of seed 0. Under Adam a strength below 1 is enough: silent units take longer steps.
+    """
     return replace(
         baseline(),
         name="demo",
         about="a small Dec_3 on drawn characters, group sparsity: minutes on a laptop",
-        penalty=GroupLasso(by_layer(FIRST_OF_DEC3, Amounts(1.0, 2.0))),
+        penalty=GroupLasso(by_layer(FIRST_OF_DEC3, Amounts(0.2, 0.4))),
+        start=2,
+        stop=4,
     )
 
 

@@ -16,6 +16,8 @@ from autowidth.report.runs import RowGroup, RunsReport
 from autowidth.report.svg import MARKERS, MUTED, PAPER, SERIES, draw
 from autowidth.report.words import clean, short
 
+_LEAST_SPAN = 2.0  # points: a difference of a few samples should look like one
+
 
 def size_plot(report: RunsReport) -> Plot | None:
     """What each recipe reaches and what it weighs; small points are single seeds."""
@@ -39,6 +41,9 @@ def size_plot(report: RunsReport) -> Plot | None:
         if max(sizes) > 4 * min(sizes):
             axes.set_xscale("log")
         axes.margins(0.1)
+        low, high = axes.get_ylim()
+        if report.metric.higher and high - low < _LEAST_SPAN:
+            axes.set_ylim((low + high - _LEAST_SPAN) / 2, (low + high + _LEAST_SPAN) / 2)
         _ticks_of_sizes(axes)
         axes.set_xlabel("parameters of the compact network (count)")
         axes.set_ylabel(name)

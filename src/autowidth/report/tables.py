@@ -151,7 +151,7 @@ def _how_timed(report: RunsReport) -> str:
     times = [(name, t) for row in report.rows if row.result for name, t in (row.result.latency or {}).items()]
     memory = "Memory of parameters, and of the features of one sample, saved by the compact network."
     if not times:
-        return f"{memory} Times were not measured: `autowidth report --latency` does."
+        return f"{memory} Times were not measured: report --latency does."
     repeats = min(b.repeats for _, t in times for b in t.batches.values())
     where = sorted(
         {", ".join(filter(None, (name, t.device, f"threads: {t.threads}" if t.threads else ""))) for name, t in times}

@@ -35,7 +35,7 @@ from autowidth.learn.hold import Zeros, hold_, zeros_of
 from autowidth.learn.optimizers import keeps_of
 from autowidth.learn.resume import check_state, check_widths, cut_as_, penalties_from_data, penalties_to_data
 from autowidth.learn.schedule import Times
-from autowidth.learn.step import Length, NetworkStep
+from autowidth.learn.step import Length, NetworkStep, capturing
 from autowidth.learn.terms import axis_penalties, axis_reports, unit_norms, warn_about
 from autowidth.measure.cost import cost
 from autowidth.penalty.groups import AT_LEAST, LARGEST_RATIO, Group
@@ -156,7 +156,7 @@ class AutoWidth:
         counts = self._step.take(now)
         for name, length in zip(self._names, self._step.lengths(now), strict=True):
             self._spent[name] += length if isinstance(length, float) else _read(length)
-        if self._recorder.wants(self._taken // self._every) and not _capturing(counts):
+        if self._recorder.wants(self._taken // self._every) and not capturing(counts.device):
             idle = set(self._step.idle)  # what takes no step is not counted there
             active = [k for k in range(len(self._names)) if k not in idle]
             self._recorder.add(self._taken, [self._names[k] for k in active], counts[active] if idle else counts)
@@ -345,13 +345,8 @@ class AutoWidth:
         self._bind(groups_of(self._model, self.graph, self._choice))
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            "penalty": repr(self._penalty),
-            "group": self._choice,
-            "every": self._every,
-            "start": self._start,
-            "stop": self._stop,
-        }
+        window = {"every": self._every, "start": self._start, "stop": self._stop}
+        return {"penalty": repr(self._penalty), "group": self._choice, **window}
 
     # ---- inside --------------------------------------------------------------------------------------------------
 
@@ -402,7 +397,3 @@ def _held(optimizer: Optimizer) -> list[torch.Tensor]:
 def _read(length: Length) -> float:
     """A rate that lies on a device is not waited for: what was spent is then not known."""
     return float(length) if not isinstance(length, torch.Tensor) or length.device.type == "cpu" else nan
-
-
-def _capturing(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()

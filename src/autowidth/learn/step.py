@@ -175,7 +175,7 @@ class NetworkStep:
                 amounts = amounts.clone()
                 amounts[at, :2].zero_()
         amounts = amounts.to(one.dtype)
-        if plain and not _capturing(one.offset.device):  # memory of a captured graph is the graph's
+        if plain and not capturing(one.offset.device):  # memory of a captured graph is the graph's
             self._amounts[k] = (key, amounts)
         return amounts
 
@@ -226,5 +226,6 @@ def _kind(group: Group) -> Any:
     return kinds.pop() if len(kinds) == 1 else "mixed"
 
 
-def _capturing(device: torch.device) -> bool:
+def capturing(device: torch.device) -> bool:
+    """Is a CUDA graph being recorded there?"""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

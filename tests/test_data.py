@@ -263,7 +263,7 @@ def test_mnist_from_its_own_files(tmp_path):
     ("name", "content", "text"),
     [
         ("train-images-idx3-ubyte.gz", b"no gzip", "cannot be unpacked"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(bytes(16)), "is damaged or no idx file of 3 dimensions"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(bytes(16), mtime=0), "is damaged or no idx file of 3 dimensions"),
         ("t10k-labels-idx1-ubyte", bytes([0, 0, 8, 1, 0, 0, 0, 9, 1]), "is damaged or no idx file of 1 dimensions"),
         ("t10k-labels-idx1-ubyte", idx(np.full(10, 11, np.uint8)), "has the label 11, and there are 10 classes"),
         ("t10k-labels-idx1-ubyte", None, "holds neither mnist.npz nor t10k-labels-idx1-ubyte (or t10k-labels-idx1-u"),

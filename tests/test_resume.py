@@ -130,6 +130,7 @@ def test_it_goes_on_with_the_state_of_every_optimizer(name, tmp_path, monkeypatc
         {"channels_last": True},
         {"steps": 7},
         {"threshold": 0.05},
+        {"start": 1, "stop": 2, "penalty": aw.GroupLasso(strength=4), "group": "outgoing"},
         {"schedule": Schedule("phases", (Phase(1, 0.05, 1e-3), Phase(2, 0.01, 0.0)))},
     ],
     ids=lambda changes: " ".join(f"{k}" for k in changes),

@@ -86,7 +86,8 @@ class Recipe:
     - `steps`: batches in an epoch; None is the whole training part once.
     - `validation`: share of the training part that is held out, measured after every epoch, and never trained on.
     - `penalty`: None trains the plain network. `every`: proximal steps after each optimizer step, or once an epoch as
-      in the paper. `start`, `stop`: epochs before it begins, and after which it ends; what is dead then stays dead.
+      in the paper. `start`, `stop`: epochs before it begins, and after which it ends, if there are so many; what is
+      dead then stays dead.
     - `threshold`: after the last epoch smaller parameters are set to zero: the cut of the l1 baseline.
     - `precision`: of the forward pass; parameters are float32. `step`: taken as it is, compiled, as one CUDA graph, or
       both.

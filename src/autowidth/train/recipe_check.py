@@ -57,7 +57,7 @@ def _ranges(recipe: Recipe) -> Iterator[_Range]:
         yield f"schedule.phases[{k}].rate", phase.rate, 0, inf, "0 or more"
         yield f"schedule.phases[{k}].weight_decay", phase.weight_decay, 0, inf, "0 or more"
     yield "start", recipe.start, 0, recipe.epochs, "0 or more, and fewer than all epochs"
-    yield "stop", recipe.stop, recipe.start + 1, recipe.epochs + 1, "after start, and at most all epochs"
+    yield "stop", recipe.stop, recipe.start + 1, inf, "after start"
     yield "threshold", recipe.threshold, 0, inf, "0 (nothing is cut) or more"
     yield "augment.crop", recipe.augment.crop, 0, inf, "0 or more"
     yield "augment.cutout", recipe.augment.cutout, 0, inf, "0 or more"

@@ -82,7 +82,7 @@ def set_up(recipe: Recipe, data: Data, team: Team) -> Setup:
             group=recipe.group,
             every=1 if recipe.every == "step" else steps,
             start=recipe.start * steps,
-            stop=None if recipe.stop is None else recipe.stop * steps,
+            stop=None if recipe.stop is None or recipe.stop >= recipe.epochs else recipe.stop * steps,
             total_steps=steps * recipe.epochs,
             scheduler=scheduler_of(optimizer, recipe, steps),
         )

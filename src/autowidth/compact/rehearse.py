@@ -47,6 +47,9 @@ _SLICES = frozenset("slice narrow split split_with_sizes tensor_split".split())
 Spot = tuple[str, int, str, int]
 
 
+Kind = tuple[str, str]  # a class, and an integer attribute of its instances
+
+
 @dataclass(frozen=True)
 class _Site:
     spot: Spot
@@ -127,9 +130,9 @@ def _try(stage: _Stage, model: nn.Module, names: list[str], sites: list[_Site]) 
     proofs = 3 if sliced else 1 if stage.factors & set(names) else 0
     candidates = _candidates(model, sites)
     kinds = list(dict.fromkeys((cls, f.attribute) for cls, f in candidates))
-    errors: dict[frozenset[tuple[str, str]], str] = {}
+    errors: dict[frozenset[Kind], str] = {}
 
-    def follows(*choice: tuple[str, str]) -> list[Follower] | None:
+    def follows(*choice: Kind) -> list[Follower] | None:
         chosen = [f for cls, f in candidates if (cls, f.attribute) in choice]
         error = stage.trial(keeps, chosen) or stage.proof(names, chosen, proofs)
         if error is None:
@@ -137,17 +140,25 @@ def _try(stage: _Stage, model: nn.Module, names: list[str], sites: list[_Site]) 
         errors[frozenset(choice)] = error
         return None
 
-    nothing: frozenset[tuple[str, str]] = frozenset()
     tries = chain([()], [kinds] if len(kinds) > 2 else [], ((k,) for k in kinds), combinations(kinds, 2))
     for choice in tries:
-        # Two attributes that each change nothing about the failure are not read before it: nor are they together.
-        if len(choice) == 2 and all(errors.get(frozenset([k])) == errors[nothing] for k in choice):
+        if len(choice) == 2 and _pointless(choice, errors, errors.get(frozenset(kinds), "")):
             continue
         found = follows(*choice)
         if found is not None:
             return found, None
     code = sites[0].call.place.code
-    return [], f"its size is written into the code: {code} ({sites[0].call.place}); after a cut: {errors[nothing]}"
+    return [], f"its size is written into the code: {code} ({sites[0].call.place}); after a cut: {errors[frozenset()]}"
+
+
+def _pointless(pair: Sequence[Kind], errors: Mapping[frozenset[Kind], str], with_all: str) -> bool:
+    """Is it known what these two attributes together come to?
+
+    Two that each change nothing about the failure are not read before it, nor are they together. And where all at once
+    come no further than one of the two alone, nothing that is added to that one helps.
+    """
+    alone = [errors[frozenset([kind])] for kind in pair]
+    return all(error == errors[frozenset()] for error in alone) or with_all in alone
 
 
 def _base(call: Call) -> str:

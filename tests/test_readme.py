@@ -71,6 +71,17 @@ def test_the_tree_is_the_tree():
         assert covered, f"{here} is not drawn in the README"
 
 
+def test_imports_go_down_the_tree():
+    rows = [path.parts[2].removesuffix(".py") for path in drawn_paths() if len(path.parts) == 3]
+    assert len(rows) > 10
+    for path in sorted((ROOT / "src" / "autowidth").rglob("*.py")):
+        here = path.relative_to(ROOT / "src" / "autowidth").with_suffix("").parts[0]
+        if here in rows:  # not what stands above all rows: the list of public names, the entry of `python -m`
+            imported = re.findall(r"^ *from autowidth\.(\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            upward = [name for name in imported if name in rows and rows.index(name) > rows.index(here)]
+            assert upward == [], path
+
+
 def drawn_paths() -> list[Path]:
     (tree,) = blocks("text")
     paths: list[Path] = []

@@ -31,10 +31,10 @@ from autowidth.errors import (
 from autowidth.graph.rules import register_rule
 from autowidth.graph.widths import Axis, WidthGraph
 from autowidth.learn.controller import AutoWidth
+from autowidth.learn.report import Report
 from autowidth.measure.cost import Cost, cost
 from autowidth.measure.counts import Counts, count
 from autowidth.penalty.penalties import L1, MCP, GroupLasso, SparseGroupLasso
-from autowidth.report.report import Report
 from autowidth.tracing import trace
 
 __version__ = "0.1.0"

@@ -33,6 +33,7 @@ from autowidth.learn.given import check_optimizer, check_settings, inside, lengt
 from autowidth.learn.history import History, Recorder, Seen
 from autowidth.learn.hold import Zeros, hold_, zeros_of
 from autowidth.learn.optimizers import keeps_of
+from autowidth.learn.report import Report
 from autowidth.learn.resume import check_state, check_widths, cut_as_, penalties_from_data, penalties_to_data
 from autowidth.learn.schedule import Times
 from autowidth.learn.step import Length, NetworkStep, capturing
@@ -40,7 +41,6 @@ from autowidth.learn.terms import axis_penalties, axis_reports, unit_norms, warn
 from autowidth.measure.cost import cost
 from autowidth.penalty.groups import AT_LEAST, LARGEST_RATIO, Group
 from autowidth.penalty.penalties import GroupLasso, Penalty, is_dimension_free
-from autowidth.report.report import Report
 from autowidth.tracing import trace
 
 _STEERED: weakref.WeakSet[Optimizer] = weakref.WeakSet()

@@ -14,13 +14,13 @@ from torch import Tensor
 from autowidth.compact.plan import Plan
 from autowidth.errors import AutoWidthWarning, PenaltyError
 from autowidth.graph.widths import WidthGraph
+from autowidth.learn.report import AxisReport
 from autowidth.learn.schedule import Lengths
 from autowidth.measure.cost import cost
 from autowidth.penalty.groups import Group
 from autowidth.penalty.penalties import Penalty, amounts, is_dimension_free
 from autowidth.penalty.prox import Terms
 from autowidth.penalty.strength import LARGEST_BITE, bite, lam_from_strength, strength_from_lam
-from autowidth.report.report import AxisReport
 
 _FRESHLY_DRAWN = 1e-12  # a group of a smaller norm is zero at the start: there is nothing to measure shrinking by
 _ENOUGH = 1 - 1e-9  # a strength of 1, however it was rounded, can just kill

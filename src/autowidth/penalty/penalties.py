@@ -2,7 +2,7 @@
 
 How strong, in one of two ways:
 
-    GroupLasso(strength=5)                     dimension-free (see `strength.py`): 1 kills nothing, 5 is the paper
+    GroupLasso(strength=5)                     dimension-free (see `strength.py`): below 1 none die, 5 is the paper
     GroupLasso(lam=0.255)                      lambda, as the paper writes it: times sqrt(P), times the learning rate
     GroupLasso({"conv1*": 0.5, "*": 5})        by axis names; the first pattern that fits; no pattern: no penalty
 
